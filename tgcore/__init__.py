@@ -1,0 +1,1 @@
+"""A tensor compiler whose devices are plugins."""

@@ -1,0 +1,54 @@
+"""What a device can do, as data: code generation asks this and never a device's name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tgcore.dtype import DType, dtypes
+from tgcore.uop.ops import Ops
+
+
+@dataclass(frozen=True)
+class TensorCore:
+    """A matrix instruction: `dims` is (N, M, K), `threads` the size of the group that runs it."""
+
+    dims: tuple[int, int, int]
+    threads: int
+    dtype_in: DType
+    dtype_out: DType
+
+
+@dataclass(frozen=True)
+class Target:
+    """The capabilities of a device and of the language that its kernels are written in.
+
+    `dtypes` are the types it computes with; others are emulated. `ops` are those that the renderer
+    can write; the rest is decomposed. `vector_bytes` is the width of its vector registers: 0 means
+    that arithmetic is scalar. `memory_widths` are the element counts that one load or store may
+    have, beside 1. `masked` says that loads and stores may have a gate for each lane.
+    """
+
+    device: str
+    arch: str = ""
+    dtypes: frozenset[DType] = frozenset(dtypes.all)
+    ops: frozenset[Ops] = frozenset()
+    vector_bytes: int = 0
+    vector_registers: int = 16
+    memory_widths: tuple[int, ...] = ()
+    masked: bool = False
+    threads: int = 0
+    local: bool = False
+    local_bytes: int = 0
+    global_max: tuple[int, ...] = ()
+    local_max: tuple[int, ...] = ()
+    cache_bytes: int = 1 << 20
+    tensor_cores: tuple[TensorCore, ...] = ()
+
+    @property
+    def parallel_grid(self) -> bool:
+        """Whether it is a device with a grid of work groups."""
+        return bool(self.global_max)
+
+    def lanes(self, dtype: DType) -> int:
+        """How many elements of the type one vector register holds; 1 where there are none."""
+        return max(1, self.vector_bytes // max(1, dtype.scalar().itemsize))

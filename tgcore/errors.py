@@ -1,0 +1,63 @@
+"""The kinds of errors that tgcore raises. Each says what went wrong and what to do about it."""
+
+from __future__ import annotations
+
+
+class TgcoreError(Exception):
+    """The base of all errors that are tgcore's own."""
+
+
+class ShapeError(TgcoreError, ValueError):
+    """Shapes do not fit the op that was asked for."""
+
+
+class DTypeError(TgcoreError, TypeError):
+    """A data type does not fit the op that was asked for."""
+
+
+class SpecError(TgcoreError):
+    """A graph holds a node that its level does not allow."""
+
+
+class KernelOptError(TgcoreError):
+    """An optimisation move does not apply to this kernel."""
+
+
+class ScheduleError(TgcoreError):
+    """A tensor graph cannot be cut into kernels, e.g. because an assign aliases what it reads."""
+
+
+class CompileError(TgcoreError):
+    """A compiler rejected the source of a kernel.
+
+    `source` is the text that was compiled, `output` is what the compiler said of it.
+    """
+
+    def __init__(self, message: str, source: str = "", output: str = "") -> None:
+        self.source, self.output = source, output
+        parts = [message]
+        if output:
+            parts.append(output.rstrip())
+        if source:
+            parts.append("\n".join(f"{n:5d} | {t}" for n, t in enumerate(source.split("\n"), 1)))
+        super().__init__("\n".join(parts))
+
+
+class DeviceError(TgcoreError, RuntimeError):
+    """A device cannot be used, or failed.
+
+    `what` happened, `provider` is the wheel and version that supplies the device, `why` it
+    happened, and `fix` is what the user can do.
+    """
+
+    def __init__(self, what: str, provider: str = "", why: str = "", fix: str = "") -> None:
+        self.what, self.provider, self.why, self.fix = what, provider, why, fix
+        parts = [what]
+        parts += [f"  from: {provider}"] if provider else []
+        parts += [f"  why:  {why}"] if why else []
+        parts += [f"  fix:  {fix}"] if fix else []
+        super().__init__("\n".join(parts))
+
+
+class OutOfMemoryError(DeviceError, MemoryError):
+    """A device has not enough memory for an allocation."""
