@@ -1,0 +1,1 @@
+"""Running programs: devices, buffers, execution, JIT, caches."""
