@@ -289,7 +289,7 @@ def _wrap_int(value: int, dtype: DType) -> int:
 
 def _float_const(value: Any, dtype: DType) -> float:
     number = truncate_float(float(value), dtype)
-    if number != number:
+    if math.isnan(number):
         return math.nan  # one object, so that equal graphs stay equal
     return _NEGATIVE_ZERO if number == 0 and math.copysign(1, number) < 0 else number
 

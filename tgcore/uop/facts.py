@@ -80,7 +80,7 @@ def _pointer_shape(node: UOp) -> tuple[Any, ...] | None:
 
 _SHAPE_RULES: dict[Ops, Any] = {
     **dict.fromkeys((Ops.CONST, Ops.DEFINE_VAR, Ops.BIND, Ops.RANGE, Ops.SPECIAL), lambda n: ()),
-    **dict.fromkeys((Ops.RESHAPE, Ops.EXPAND), lambda n: movement_arg(n)),
+    **dict.fromkeys((Ops.RESHAPE, Ops.EXPAND), movement_arg),
     **dict.fromkeys((Ops.PAD, Ops.SHRINK), lambda n: movement_arg(n, 2)),
     **dict.fromkeys(
         (

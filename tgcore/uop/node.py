@@ -79,9 +79,9 @@ class UOp(Arithmetic):
                 return known
         node = object.__new__(cls)
         node.op, node.dtype, node.src, node.arg, node.tag = identity
-        ref = _Ref(node, _forget)
-        ref.identity = identity
-        _nodes[identity] = ref
+        new_ref = _Ref(node, _forget)
+        new_ref.identity = identity
+        _nodes[identity] = new_ref
         if _on_creation is not None:
             _on_creation(node)
         return node
@@ -110,13 +110,13 @@ class UOp(Arithmetic):
         )
 
     def __int__(self) -> int:
-        return self._sure(int)
+        return int(self._sure(int))
 
     def __index__(self) -> int:
-        return self._sure(int)
+        return int(self._sure(int))
 
     def __float__(self) -> float:
-        return self._sure(float)
+        return float(self._sure(float))
 
     def _sure(self, kind: type) -> Any:
         if self.vmin != self.vmax:

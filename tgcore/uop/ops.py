@@ -212,9 +212,7 @@ TABLE: Final[dict[Ops, OpInfo]] = {
     Ops.PTRCAT: OpInfo("pointers...", "addresses of the parts of one vector", "k"),
     Ops.UNROLL: OpInfo("vector", "lanes spread over the axes in arg", "k"),
     Ops.CONTRACT: OpInfo("value", "the axes in arg gathered as lanes", "k"),
-    Ops.INDEX: OpInfo(
-        "memory, indices..., gate?", "an address (or value, before loads exist)", "tkp"
-    ),
+    Ops.INDEX: OpInfo("memory, indices..., gate?", "an address, or the value there", "tkp"),
     Ops.LOAD: OpInfo("address, alternative?", "what memory holds", "kp"),
     Ops.STORE: OpInfo("address, value", "memory gets the value", "tkp"),
     Ops.CAST: OpInfo("x", "the value in another type", "tkp"),
@@ -273,9 +271,7 @@ TABLE: Final[dict[Ops, OpInfo]] = {
     Ops.SHRINK: OpInfo("x, begin, shape", "a box cut out of x", "t"),
     Ops.FLIP: OpInfo("x", "the axes in arg reversed", "t"),
     Ops.REDUCE_AXIS: OpInfo("x", "axes reduced to size 1; arg is (op, axes)", "t"),
-    Ops.REDUCE: OpInfo(
-        "value, ranges...", "the value reduced over the ranges; arg is the op", "tk"
-    ),
+    Ops.REDUCE: OpInfo("value, ranges...", "the value reduced over ranges; arg is the op", "tk"),
     Ops.CUSTOM: OpInfo("any...", "a statement, arg is its format", "kp"),
     Ops.CUSTOMI: OpInfo("any...", "an expression, arg is its format", "kp"),
 }
