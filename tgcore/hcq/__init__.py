@@ -1,0 +1,1 @@
+"""Hardware command queues: what every device driven by queues of commands has in common."""
