@@ -63,7 +63,7 @@ class Processor:
         self.native = functions()
         self.address = lasting_memory(processor.STATE_BYTES)
         self.state = pointer(self.address)
-        self.ring = lasting_memory(_RING_WORDS * 8)
+        self.ring = lasting_memory(_RING_WORDS * 8, zero=False)
         self._words = view(self.address, processor.STATE_BYTES).cast("q")
         self._spins = _SPINS if threads > 1 or (os.cpu_count() or 1) > 1 else 0
         self._started: list[threading.Thread] = []
@@ -128,12 +128,13 @@ class Processor:
                 self._started.append(thread)
 
 
-def lasting_memory(nbytes: int) -> int:
-    """Zeroed memory on a cache line of its own, that is never freed."""
+def lasting_memory(nbytes: int, *, zero: bool = True) -> int:
+    """Memory on cache lines of its own, that is never freed."""
     memory = libc().aligned_alloc(_LINE, nbytes)
     if memory == ffi().NULL:
         raise MemoryError(f"no {nbytes} bytes for the command processor")
-    ffi().memmove(memory, bytes(nbytes), nbytes)
+    if zero:
+        ffi().memmove(memory, bytes(nbytes), nbytes)
     return int(ffi().cast("uintptr_t", memory))
 
 

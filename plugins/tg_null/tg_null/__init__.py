@@ -1,0 +1,1 @@
+"""A tgcore device that compiles everything and runs nothing."""
