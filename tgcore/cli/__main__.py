@@ -1,0 +1,5 @@
+"""`python -m tgcore.cli`."""
+
+from tgcore.cli.main import main
+
+main()
