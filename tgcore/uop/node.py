@@ -566,7 +566,10 @@ def infer(value: sint, variables: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True)
 class BufferizeInfo:
-    """Where a BUFFERIZE stores: the device, and the address space in a kernel."""
+    """Where a BUFFERIZE stores: the device, the address space in a kernel, whether it was asked for
+    by name, so that it may not be removed, and how often its readers would compute an element."""
 
     device: str | None
     addrspace: AddrSpace = AddrSpace.GLOBAL
+    fixed: bool = False
+    repeats: int = 1
