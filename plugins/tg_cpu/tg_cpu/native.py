@@ -16,6 +16,9 @@ from tg_cpu.filecache import cached
 
 _RTLD_NOW = 2
 
+OWN_SYMBOLS: dict[str, int] = {}
+"""Functions of ours that compiled kernels may call, by the names that LLVM uses."""
+
 _CDEF = """
 void *dlsym(void *, const char *);
 void *dlopen(const char *, int);
@@ -59,9 +62,10 @@ def libc() -> Any:
     return ffi().dlopen(None)
 
 
-@functools.cache
 def symbol_address(name: str) -> int | None:
-    """Where a function of the C library or the mathematical library is; None if nowhere."""
+    """Where a function is: ours, the C library's or the mathematical library's; None if nowhere."""
+    if name in OWN_SYMBOLS:
+        return OWN_SYMBOLS[name]
     return function_address(0, name)
 
 

@@ -30,6 +30,15 @@ def tgcore_probe() -> Probe:
     return Probe((f"{host.processor_name()}, {threads} threads, {width}-bit vectors",))
 
 
+@hookimpl
+def tgcore_doctor() -> list[str]:
+    """Which compilers there are."""
+    from tg_cpu import compilers
+
+    found = {"llvm": compilers.LLVMCompiler(), "c": compilers.CCompiler()}
+    return [f"compiler {name}: {found[name].available() or 'available'}" for name in found]
+
+
 def open_device(name: str, index: int) -> CompiledDevice:
     """Open a CPU device; each index is a queue of its own."""
     from tg_cpu.device import CPUDevice

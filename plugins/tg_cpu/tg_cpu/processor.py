@@ -501,13 +501,39 @@ define internal i1 @is_open(ptr %ticket_at) alwaysinline {
 }
 """
 
+# What LLVM calls to round float64 to float16, which few C libraries have. Through float32, rounded
+# to odd first, so that the second rounding cannot go wrong (Boldo and Melquiond, "Emulation of FMA
+# and correctly rounded sums: proved algorithms using rounding to odd", 2008).
+_HALF = """
+define half @__truncdfhf2(double %x) {
+  %near = fptrunc double %x to float
+  %back = fpext float %near to double
+  %inexact = fcmp one double %back, %x
+  %bits = bitcast float %near to i32
+  %odd = trunc i32 %bits to i1
+  %even = xor i1 %odd, true
+  %adjust = and i1 %inexact, %even
+  %absolute_x = call double @llvm.fabs.f64(double %x)
+  %absolute_back = call double @llvm.fabs.f64(double %back)
+  %too_big = fcmp ogt double %absolute_back, %absolute_x
+  %step = select i1 %too_big, i32 -1, i32 1
+  %moved = add i32 %bits, %step
+  %chosen = select i1 %adjust, i32 %moved, i32 %bits
+  %single = bitcast i32 %chosen to float
+  %result = fptrunc float %single to half
+  ret half %result
+}
 
-def source() -> str:
-    """The processor's IR for this machine."""
+declare double @llvm.fabs.f64(double)
+"""
+
+
+def source(half: bool) -> str:
+    """The processor's IR for this machine; `half`: with conversions to float16."""
     machine = platform.machine()
     number = _FUTEX_NUMBER.get(machine) if sys.platform == "linux" else None
     sleeping = _NO_FUTEX if number is None else _FUTEX.replace("NUMBER", str(number))
-    text = sleeping + _COMMON.replace("PAUSE", _PAUSE.get(machine, ""))
+    text = sleeping + _COMMON.replace("PAUSE", _PAUSE.get(machine, "")) + (_HALF if half else "")
     text = text.replace("CLOCK", "1" if sys.platform == "linux" else "6")  # CLOCK_MONOTONIC
     offsets = {
         "RING_WORDS_": RING_WORDS,

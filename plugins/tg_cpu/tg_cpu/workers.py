@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from tg_cpu import processor
 from tg_cpu.filecache import cached
-from tg_cpu.host import host_key
+from tg_cpu.host import has_half, host_key
 from tg_cpu.loader import LoadedCode, load_code
-from tg_cpu.native import ffi, libc, pointer, view
+from tg_cpu.native import OWN_SYMBOLS, ffi, libc, pointer, view
 
 _RING_WORDS: Final = 1 << 18  # 2 MB
 _LINE: Final = 64
@@ -40,14 +40,17 @@ class Functions:
 @functools.cache
 def functions() -> Functions:
     """The native functions, compiled if no cache has them."""
-    source = processor.source()
-    return Functions(load_code(cached("tg-cpu-processor", f"{host_key()}\n{source}", _compile)))
+    source = processor.source(half=has_half())
 
+    def compile() -> bytes:
+        from tg_cpu import llvm  # slow to import, and not needed when the cache has the code
 
-def _compile() -> bytes:
-    from tg_cpu import llvm  # slow to import, and not needed when the cache has the code
+        return llvm.compile_ir(source)
 
-    return llvm.compile_ir(processor.source())
+    code = load_code(cached("tg-cpu-processor", f"{host_key()}\n{source}", compile))
+    if has_half():
+        OWN_SYMBOLS["__truncdfhf2"] = code.functions["__truncdfhf2"]
+    return Functions(code)
 
 
 class Processor:
