@@ -25,7 +25,8 @@ class Target:
     `dtypes` are the types it computes with; others are emulated. `ops` are those that the renderer
     can write; the rest is decomposed. `vector_bytes` is the width of its vector registers: 0 means
     that arithmetic is scalar. `memory_widths` are the element counts that one load or store may
-    have, beside 1. `masked` says that loads and stores may have a gate for each lane.
+    have, beside 1. `masked` says that loads and stores may have a gate for each lane. `index_bits`
+    is the width of scalar index arithmetic that costs least.
     """
 
     device: str
@@ -36,6 +37,7 @@ class Target:
     vector_registers: int = 16
     memory_widths: tuple[int, ...] = ()
     masked: bool = False
+    index_bits: int = 32
     threads: int = 0
     local: bool = False
     local_bytes: int = 0

@@ -1,0 +1,65 @@
+"""One kernel, from its AST to a graph that can be linearised.
+
+In: a kernel as the scheduler made it. Out: loads, stores, accumulators and machine arithmetic that
+the device's language can write, ready for `late.linearize`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tgcore.codegen.expand import expand
+from tgcore.codegen.lower import define_local_buffers, lower
+from tgcore.codegen.opt import Kernel, Opt, optimize_by_hand
+from tgcore.codegen.simplify import simplify_kernel
+from tgcore.codegen.target import Target
+from tgcore.helpers import NOOPT, colored
+from tgcore.uop.node import UOp, to_sint
+from tgcore.uop.ops import AXIS_STYLE, AxisType, Ops
+
+
+@dataclass(frozen=True)
+class OptimizedKernel:
+    """A kernel with the moves made: its name tells its kind and its axes, in colours."""
+
+    ast: UOp
+    name: str
+    opts: tuple[Opt, ...]
+    threads: int
+
+
+def optimize(ast: UOp, target: Target, opts: Sequence[Opt] | None = None) -> OptimizedKernel:
+    """The kernel simplified and optimised: by the given moves, or by the default ones."""
+    kernel = Kernel(simplify_kernel(define_local_buffers(ast)), target)
+    if opts is not None:
+        for opt in opts:
+            kernel.apply(opt)
+    elif not NOOPT:
+        optimize_by_hand(kernel)
+    threads = 1
+    for r in kernel.ranges:
+        if r.axis_type is AxisType.THREAD:
+            threads = r.vmax + 1
+    return OptimizedKernel(kernel.ast, kernel_name(kernel), tuple(kernel.applied), threads)
+
+
+def kernel_name(kernel: Kernel) -> str:
+    """`r_64_16_4`: r for a reduce, E for elementwise, then the sizes of the axes, coloured by type."""
+    kind = "r" if kernel.reduces else "E"
+    parts = [kind]
+    for r in kernel.ranges:
+        size = to_sint(r.src[0])
+        text = str(size) if isinstance(size, int) else "_".join(v.arg[0] for v in size.variables())
+        parts.append(colored(text, AXIS_STYLE[r.axis_type].color))
+    return colored("_", "black").join(parts) if len(parts) > 1 else kind
+
+
+def lower_kernel(optimized: OptimizedKernel, target: Target) -> UOp:
+    """The optimised kernel as loads, stores and machine arithmetic."""
+    return lower(expand(optimized.ast, target), target)
+
+
+def is_kernel(ast: UOp) -> bool:
+    """Whether a scheduled AST is a kernel (and not a copy)."""
+    return ast.op is Ops.SINK
