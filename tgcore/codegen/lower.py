@@ -301,9 +301,7 @@ class _IndexLowerer:
         if node.op is Ops.WHERE:
             return node.replace(dtype=dtype, src=(src[0], src[1].cast(dtype), src[2].cast(dtype)))
         if node.op is Ops.GEP:
-                .replace(src=src)
-                .cast(dtype)
-            )
+            return src[0].gep(node.arg).cast(dtype)
         if node.op is Ops.VECTORIZE:
             return node.replace(dtype=dtype, src=tuple(s.cast(dtype.scalar()) for s in src))
         return node.replace(dtype=dtype, src=tuple(s.cast(dtype) for s in src))
