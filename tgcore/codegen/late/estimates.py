@@ -24,7 +24,8 @@ def estimate(program: Sequence[UOp]) -> Estimates:
     moved: sint = 0
     touched: dict[tuple[UOp, Ops], sint] = {}
     times: sint = _launched(program)
-    launched, stack = times, [times]
+    launched = times
+    stack: list[sint] = []
     loops: list[UOp] = []
     for node in program:
         if node.op is Ops.RANGE:
@@ -46,8 +47,8 @@ def estimate(program: Sequence[UOp]) -> Estimates:
         elif node.op in _COUNTED and node not in uncounted:
             ops = _plus(ops, _times(times, _work(node)))
     mem: sint = 0
-    for (memory, _), nbytes in touched.items():
-        mem = _plus(mem, _at_most(nbytes, max(memory.dtype.size, 0) * memory.dtype.base.itemsize))
+    for (memory, _), total in touched.items():
+        mem = _plus(mem, _at_most(total, max(memory.dtype.size, 0) * memory.dtype.base.itemsize))
     return Estimates(ops, mem, moved)
 
 

@@ -5,8 +5,8 @@ comes a list of nodes in which every node follows its sources, lies inside the l
 that it depends on and of no others, and in which AFTER, GROUP, NOOP and SINK are gone.
 
 Every loop is a block; a node belongs to the block of the innermost range that it depends on. The
-graph's own topological order, kept within each block, is then a valid order: a loop stands where its
-END stands, which is behind all that its body needs and before all that need its effect.
+graph's own topological order, kept within each block, is then a valid order: a loop stands where
+its END stands, which is behind all that its body needs and before all that need its effect.
 """
 
 from __future__ import annotations
@@ -201,8 +201,7 @@ class _Emitter:
 
     def run(self) -> Iterator[UOp]:
         """All nodes."""
-        for _, _, node in sorted(self.blocks.early, key=lambda entry: entry[:2]):
-            yield node
+        yield from (n for _, _, n in sorted(self.blocks.early, key=lambda entry: entry[:2]))
         content = self.blocks.content
         stack: list[tuple[Iterator[UOp], UOp | None]] = [(iter(content[None]), None)]
         while stack:

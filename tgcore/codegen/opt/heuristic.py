@@ -95,9 +95,8 @@ def _upcast_or_unroll(kernel: Kernel, axis: int, width: int) -> None:
     r = kernel.ranges[axis]
     size = _static_size(r)
     assert size is not None
-    if size % width:
-        if not _try(kernel, Opt(OptOps.PADTO, axis, width)):
-            return
+    if size % width and not _try(kernel, Opt(OptOps.PADTO, axis, width)):
+        return
     op = OptOps.UNROLL if r.axis_type is AxisType.REDUCE else OptOps.UPCAST
     _try(kernel, Opt(op, axis, width))
 
@@ -162,11 +161,13 @@ def _tile(kernel: Kernel) -> None:
     if len(reduces) != 1 or _is_horizontal(kernel):
         return
     budget = kernel.target.vector_registers - 6
+    tiled: set[tuple[int, ...]] = set()
     for _ in range(2):
-        choice = _best_tile_axis(kernel, budget // _copies(kernel))
+        choice = _best_tile_axis(kernel, budget // _copies(kernel), tiled)
         if choice is None:
             return
         axis, amount = choice
+        tiled.add(kernel.ranges[axis].arg[:-1])
         if not _try(kernel, Opt(OptOps.UPCAST, axis, amount)):
             return
 
@@ -176,13 +177,17 @@ def _is_horizontal(kernel: Kernel) -> bool:
     return any(r.axis_type is AxisType.UNROLL for r in kernel.ranges)
 
 
-def _best_tile_axis(kernel: Kernel, most: int) -> tuple[int, int] | None:
+def _best_tile_axis(
+    kernel: Kernel, most: int, tiled: set[tuple[int, ...]]
+) -> tuple[int, int] | None:
     best: tuple[float, int, int] | None = None
     inside = [n for n in kernel.reduces[0].toposort() if n.op is Ops.INDEX]
-    tiled = {r for r in kernel.ranges if r.axis_type is AxisType.UPCAST}
+    upcast = {r for r in kernel.ranges if r.axis_type is AxisType.UPCAST}
     for axis, r in enumerate(kernel.ranges):
         size = _static_size(r)
         if r.axis_type is not AxisType.LOOP or r not in kernel.store_ranges or size is None:
+            continue
+        if r.arg[:-1] in tiled:
             continue
         reused = sum(1 for n in inside if r not in n.ranges)
         if not reused or len(inside) - reused == 0:
@@ -191,7 +196,7 @@ def _best_tile_axis(kernel: Kernel, most: int) -> tuple[int, int] | None:
         if not amounts:
             continue
         # a second axis of lanes reuses the other operand; prefer the one that is not tiled yet
-        fresh = sum(1 for n in inside if r not in n.ranges and any(t in n.ranges for t in tiled))
+        fresh = sum(1 for n in inside if r not in n.ranges and any(t in n.ranges for t in upcast))
         candidate = (float(fresh * 2 + reused), amounts[0], -axis)
         if best is None or candidate > best:
             best = candidate
