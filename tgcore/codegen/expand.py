@@ -2,9 +2,9 @@
 
 In: an optimised kernel. Out: the same without UPCAST and UNROLL ranges. `vectorize` turns one of
 them, the axis along which memory is walked element by element, into vector types: a load of
-neighbours becomes one load of a vector, anything else a vector of loads. `replicate` then writes every
-remaining node once for each position of the other ranges it depends on. So the number of nodes grows
-with the number of registers that the kernel uses, not with the number of elements.
+neighbours becomes one load of a vector, anything else a vector of loads. `replicate` then writes
+every remaining node once for each position of the other ranges it depends on. So the number of
+nodes grows with the number of registers that the kernel uses, not with the number of elements.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """From scalar expressions over ranges to memory, accumulators and machine integers.
 
-In: an expanded kernel. Out: every access is a LOAD or a STORE of an address, whose gate is a source of
-its own; every REDUCE is an accumulator in registers and a loop; THREAD, GLOBAL and LOCAL ranges are
-positions of the launch; nothing has the index type any more.
+In: an expanded kernel. Out: every access is a LOAD or a STORE of an address, whose gate is a source
+of its own; every REDUCE is an accumulator in registers and a loop; THREAD, GLOBAL and LOCAL ranges
+are positions of the launch; nothing has the index type any more.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def optimize(ast: UOp, target: Target, opts: Sequence[Opt] | None = None) -> Opt
 
 
 def kernel_name(kernel: Kernel) -> str:
-    """`r_64_16_4`: r for a reduce, E for elementwise, then the sizes of the axes, coloured by type."""
+    """`r_64_16_4`: r for a reduce, E for elementwise, then the axes' sizes, coloured by type."""
     kind = "r" if kernel.reduces else "E"
     parts = [kind]
     for r in kernel.ranges:

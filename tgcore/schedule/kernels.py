@@ -213,8 +213,8 @@ def ordered_steps(cut: Cut) -> list[Step]:
             pending = sorted(n for n in cut.steps[number].needs if n not in done)
             if pending and number in active and any(p in active for p in pending):
                 raise ScheduleError(
-                    "an assign and a read of the old value depend on each other; make the old value "
-                    "contiguous and realize it before the assign"
+                    "an assign and a read of the old value depend on each other; make the old "
+                    "value contiguous and realize it before the assign"
                 )
             active.add(number)
             if pending:

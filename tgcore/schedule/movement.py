@@ -1,4 +1,4 @@
-"""Movement ops as arithmetic on ranges: from the indices of what comes out to those of what goes in.
+"""Movement ops as arithmetic on ranges: from the indices of the result to those of the source.
 
 An index may carry a condition, `where(valid, index, Invalid)`; conditions are taken off before the
 arithmetic and put back on top after it, so Invalid never stands inside an expression.

@@ -1,8 +1,8 @@
 """Which nodes must be buffers, and the clean-up of the tensor graph before that is decided.
 
 In: a tensor graph as the front end made it. Out: the same graph without nodes that compute nothing
-(DETACH, views of constants, ...), every output, copy source and assign in a form that can be stored,
-and the set of nodes that must be stored whatever the ranges say.
+(DETACH, views of constants, ...), every output, copy source and assign in a form that can be
+stored, and the set of nodes that must be stored whatever the ranges say.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _parts(size: int) -> int | None:
 
 
 def _assign_through_views(target: UOp, value: UOp) -> UOp | None:
-    """An assign whose value reads what it overwrites in another order needs the value stored first."""
+    """An assign whose value reads its target in another order needs the value stored first."""
     storage = storage_of(target)
     if storage.op not in STORED:
         raise ScheduleError(

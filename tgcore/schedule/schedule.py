@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from tgcore.helpers import PCONTIG
+from tgcore.helpers import PCONTIG, SPEC
 from tgcore.schedule.bufferize import remove_costly_buffers
 from tgcore.schedule.indexing import apply_ranges, assign_ranges
 from tgcore.schedule.item import Schedule, ScheduleItem
@@ -19,6 +19,7 @@ from tgcore.schedule.memory import plan_memory
 from tgcore.schedule.realize import clean_tensor_graph, is_plain_view, realize_map, storage_of
 from tgcore.uop.node import UOp
 from tgcore.uop.ops import Ops
+from tgcore.uop.spec import spec_kernel, spec_tensor, verify
 
 _CACHE_ENTRIES = 1024
 
@@ -93,6 +94,8 @@ def _without_buffers(sink: UOp) -> tuple[UOp, list[UOp], dict[str, int]]:
 
 
 def _make_template(structure: UOp, default_device: str) -> _Template:
+    if SPEC:
+        verify(structure.toposort(), spec_tensor, "tensor graph")
     wanted = [_wanted_storage(s) for s in structure.src]
     cleaned = clean_tensor_graph(UOp.sink(*wanted))
     stored = [s for s in cleaned.src if not is_plain_view(s)]
@@ -107,6 +110,10 @@ def _make_template(structure: UOp, default_device: str) -> _Template:
         for source, original in zip(cleaned.src, structure.src)
     )
     steps = ordered_steps(cut)
+    if SPEC:
+        for step in steps:
+            if step.ast.op is Ops.SINK:
+                verify(step.ast.toposort(), spec_kernel, "kernel")
     views = plan_memory(steps, {storage_of(o) for o in outputs})
     items = tuple(
         ScheduleItem(step.ast, tuple(views.get(b, b) for b in step.buffers)) for step in steps

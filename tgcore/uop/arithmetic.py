@@ -169,7 +169,7 @@ class Arithmetic:
         return self._binary(Ops.CMPLT, other, True)
 
     def __ge__(self: N, other: Any) -> N:
-        return (self < other).logical_not()
+        return self._binary(Ops.CMPLT, other).logical_not()
 
     def __le__(self: N, other: Any) -> N:
-        return (self > other).logical_not()
+        return self._binary(Ops.CMPLT, other, True).logical_not()

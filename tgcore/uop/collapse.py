@@ -1,7 +1,7 @@
 """Reduces that need no loop: over ranges that only comparisons use, and over one-hot gathers.
 
-A sum over r of `where(a <= r + c < b, x, 0)`, x free of r, is x times the number of such r; a sum of
-`where(r == e, f(r), 0)` is f(e) where e is a position of r. So arange, tri, cumulative sums of
+A sum over r of `where(a <= r + c < b, x, 0)`, x free of r, is x times the number of such r; a sum
+of `where(r == e, f(r), 0)` is f(e) where e is a position of r. So arange, tri, cumulative sums of
 constants, one-hot and gathers by comparison become arithmetic and plain indexing.
 """
 

@@ -114,7 +114,7 @@ def _fold_nested(numerator: UOp, divisor: int) -> UOp | None:
         if others and not all(f % divisor == 0 for _, f in others):
             continue
         joined = join_sum([(term.src[0], 1), *others], constant * inner)
-        return joined // (inner * divisor)
+        return joined // int(inner * divisor)
     return None
 
 
@@ -193,7 +193,7 @@ def _rejoin(term: UOp, number: UOp, divisor: int) -> UOp | None:
         and term.src[1].arg > 0
         and _is_quotient(term.src[0], number, divisor)
     ):
-        return number % (divisor * term.src[1].arg)
+        return number % int(divisor * term.src[1].arg)
     return None
 
 

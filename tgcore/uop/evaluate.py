@@ -61,7 +61,7 @@ def _max(a: Any, b: Any) -> Any:
 
 
 def threefry2x32(counter: int, key: int) -> int:
-    """Threefry-2x32 with 20 rounds: Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3"."""
+    """Threefry-2x32 with 20 rounds: Salmon et al., "Parallel Random Numbers", 2011."""
     mask = 0xFFFFFFFF
     x0, x1, k0, k1 = counter & mask, counter >> 32 & mask, key & mask, key >> 32 & mask
     keys = (k0, k1, k0 ^ k1 ^ 0x1BD11BDA)

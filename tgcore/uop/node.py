@@ -29,8 +29,9 @@ _nodes: dict[tuple[Any, ...], _Ref] = {}
 
 
 def _forget(ref: Any) -> None:
-    if _nodes.get(ref.identity) is ref:
-        del _nodes[ref.identity]
+    identity = ref.identity
+    if _nodes.get(identity) is ref:
+        del _nodes[identity]
 
 
 def live_nodes() -> int:
@@ -233,7 +234,7 @@ class UOp(Arithmetic):
                 done[node] = UOp(node.op, node.dtype, src, node.arg, node.tag)
         return done.get(self, self)
 
-    def alu(self, op: Ops, *others: UOp) -> UOp:  # type: ignore[override]
+    def alu(self, op: Ops, *others: UOp) -> UOp:
         src = (self, *others)
         dtype = src[-1].dtype
         if op in GroupOp.Comparison:

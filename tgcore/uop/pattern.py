@@ -295,8 +295,9 @@ class Rule:
         self.run: Callable[[UOp, Any], UOp | None] = self._compile_and_run
 
     def _compile_and_run(self, node: UOp, ctx: Any) -> UOp | None:
-        self.run = _compile(self.pattern, self.function)
-        return self.run(node, ctx)
+        compiled: Callable[[UOp, Any], UOp | None] = _compile(self.pattern, self.function)
+        self.run = compiled
+        return compiled(node, ctx)
 
     @property
     def location(self) -> str:
@@ -313,7 +314,8 @@ class PatternMatcher:
 
     def __add__(self, other: PatternMatcher) -> PatternMatcher:
         combined = PatternMatcher(())
-        combined.rules = [*self.rules, *(r for r in other.rules if r not in set(self.rules))]
+        known = set(self.rules)
+        combined.rules = [*self.rules, *(r for r in other.rules if r not in known)]
         return combined
 
     def _rules_for(self, op: Ops) -> list[Rule]:

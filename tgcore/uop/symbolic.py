@@ -99,8 +99,8 @@ pm_constants = PatternMatcher(
             fold_by_bounds,
         ),
         (UPat(Ops.DEFINE_VAR, name="x"), fold_by_bounds),
-        (UPat(Ops.CAST, src=(UPat.var("x"),), name="c"), lambda x, c: _same_type(x, c)),
-        (UPat(Ops.BITCAST, src=(UPat.var("x"),), name="c"), lambda x, c: _same_type(x, c)),
+        (UPat(Ops.CAST, src=(UPat.var("x"),), name="c"), _same_type),
+        (UPat(Ops.BITCAST, src=(UPat.var("x"),), name="c"), _same_type),
         (
             UPat(Ops.CAST, src=(UPat(Ops.CAST, src=(UPat.var("x"),), name="inner"),), name="outer"),
             fold_cast_cast,
@@ -160,7 +160,10 @@ pm_identities = PatternMatcher(
         (_exact << 0, lambda x: x),
         (_exact >> 0, lambda x: x),
         (_x.maximum(_x), lambda x: x),
-        (_exact < _exact, lambda x: UOp.const(dtypes.bool.vec(x.dtype.count), False)),
+        (
+            UPat(Ops.CMPLT, src=(_exact, _exact)),
+            lambda x: UOp.const(dtypes.bool.vec(x.dtype.count), False),
+        ),
         (_exact.ne(_exact), lambda x: UOp.const(dtypes.bool.vec(x.dtype.count), False)),
         (_exact.eq(_exact), lambda x: UOp.const(dtypes.bool.vec(x.dtype.count), True)),
         (_x + _x, lambda x: x * 2 if not dtypes.is_bool(x.dtype) else x),
@@ -209,7 +212,7 @@ pm_identities = PatternMatcher(
         ((_exact | _c1) | _c2, lambda x, c1, c2: x | _fold2(Ops.OR, c1, c2)),
         ((_exact ^ _c1) ^ _c2, lambda x, c1, c2: x ^ _fold2(Ops.XOR, c1, c2)),
         (_exact.maximum(_c1).maximum(_c2), lambda x, c1, c2: x.maximum(_fold2(Ops.MAX, c1, c2))),
-        (UPat.var("x", _INTS).maximum(_y), lambda x, y: _fold_max(x, y)),
+        (UPat.var("x", _INTS).maximum(_y), _fold_max),
     ]
 )
 
@@ -266,7 +269,7 @@ def distribute(x: UOp, y: UOp, c: UOp) -> UOp:
 def fold_less(x: UOp, c: UOp) -> UOp | None:
     """x < c: constants go to the right, common factors and floors away."""
     terms, constant = split_sum(x)
-    limit = c.arg - constant
+    limit: int = c.arg - constant
     if constant:
         return join_sum(terms.items(), 0) < limit
     if len(terms) == 1:
@@ -283,7 +286,7 @@ def fold_less(x: UOp, c: UOp) -> UOp | None:
         big = {t: f // factor for t, f in terms.items() if f % factor == 0}
         rest = {t: f for t, f in terms.items() if f % factor}
         low, high = sum_bounds(rest, 0)
-        # g*a + b < k for 0 <= b < g holds exactly if a < ceil(k / g), given b < k mod g or all of it
+        # g*a + b < k with 0 <= b < g is a < ceil(k / g), if k mod g is 0 or above every b
         if big and low >= 0 and high < factor and (limit % factor == 0 or limit % factor > high):
             return join_sum(big.items(), 0) < -(-limit // factor)
     return None
@@ -330,7 +333,7 @@ def fold_symbolic_div(x: UOp, d: UOp, node: UOp) -> UOp | None:
 
 def less_and_less(x: UOp, c1: UOp, c2: UOp) -> UOp:
     """x < c1 and x < c2."""
-    return x < min(c1.arg, c2.arg)
+    return x.alu(Ops.CMPLT, min(c1, c2, key=lambda c: c.arg))
 
 
 def apply_to_valid(node: UOp) -> UOp | None:
@@ -367,7 +370,7 @@ pm_index = PatternMatcher(
             UPat((Ops.IDIV, Ops.MOD), dtype=_INDEX, src=(_x, UPat.var("d")), name="node"),
             fold_symbolic_div,
         ),
-        ((_xi // _c1) // _c2, lambda x, c1, c2: _nested_div(x, c1, c2)),
+        ((_xi // _c1) // _c2, _nested_div),
         ((_xi // _c1 % _c2) // UPat.cvar("c3"), lambda x, c1, c2, c3: None),
         (
             UPat(Ops.MUL, dtype=_INDEX, src=(UPat.var("a"), UPat.var("b")), name="node"),
@@ -384,7 +387,7 @@ pm_index = PatternMatcher(
         ),
         (
             UPat(Ops.CMPLT, src=(UPat.var("a", _INDEX), UPat.var("b", _INDEX))),
-            lambda a, b: less_of_sums(a, b),
+            less_of_sums,
         ),
         ((_xi < _c1) & (_x < _c2), less_and_less),
         (
@@ -430,7 +433,7 @@ def parse_limit(clause: UOp) -> tuple[UOp, bool, int] | None:
     if clause.op is Ops.CMPLT and clause.src[1].op is Ops.CONST:
         if clause.src[0].dtype.scalar() not in _INTS:
             return None
-        terms, constant = split_sum(clause.src[0])
+        terms, _ = split_sum(clause.src[0])
         if terms and all(f < 0 for f in terms.values()):
             # -x < c
             return join_sum([(t, -f) for t, f in terms.items()], 0), False, 1 - clause.src[1].arg

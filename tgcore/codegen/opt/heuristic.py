@@ -1,8 +1,8 @@
 """The moves that a kernel gets by default, chosen by what they do to its memory accesses.
 
 For devices with vector registers and threads: one axis becomes the lanes of vectors, the one along
-which most accesses touch neighbours; then axes along which some operand stays the same are upcast, so
-that it is loaded once for several results (register tiles); short reduces are unrolled; and the
+which most accesses touch neighbours; then axes along which some operand stays the same are upcast,
+so that it is loaded once for several results (register tiles); short reduces are unrolled; and the
 outermost loop is shared by the threads if the work is worth it.
 """
 
@@ -60,7 +60,7 @@ def _widest_lanes(kernel: Kernel) -> int:
         for n in kernel.nodes
         if n.op in (Ops.INDEX, Ops.REDUCE) or (n.op in GroupOp.ALU and dtypes.is_float(n.dtype))
     ]
-    return max(1, kernel.target.vector_bytes // max([*sizes, 1]))
+    return max(1, int(kernel.target.vector_bytes // max([*sizes, 1])))
 
 
 # *** lanes ***

@@ -1,8 +1,8 @@
 """A kernel being optimised: its ranges, and the moves that change them.
 
 A move, `Opt(op, axis, arg)`, splits a range or gives it another axis type; the kernel computes the
-same afterwards. `axis` counts the ranges in the order of `Kernel.ranges`. A move that does not apply
-raises KernelOptError and leaves the kernel as it was.
+same afterwards. `axis` counts the ranges in the order of `Kernel.ranges`. A move that does not
+apply raises KernelOptError and leaves the kernel as it was.
 """
 
 from __future__ import annotations
