@@ -25,7 +25,7 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="tgcore")
+@click.version_option(package_name="tgcore", prog_name="tgcore")
 def cli() -> None:
     """A tensor compiler whose devices are plugins."""
 

@@ -157,7 +157,7 @@ class Buffer:
         """The values as a flat array; without `copy`, the device's memory itself if possible."""
         kind = numpy_dtype(self.dtype)
         if not copy and (view := self.as_memoryview()) is not None:
-            return np.frombuffer(view, dtype=kind)
+            return np.asarray(_Exposed(self, view)).view(kind)
         values = np.empty(self.size, dtype=kind)
         self.copyout(values.view(np.uint8).data)
         return values
@@ -192,6 +192,14 @@ class Buffer:
     def __repr__(self) -> str:
         where = "" if self.base is None else f" at byte {self.offset} of buffer {self.base.number}"
         return f"<buffer {self.number} {self.device} {self.size} x {self.dtype}{where}>"
+
+
+class _Exposed:
+    """A buffer's memory for numpy, whose array then keeps the buffer alive."""
+
+    def __init__(self, buffer: Buffer, view: memoryview) -> None:
+        self.buffer = buffer
+        self.__array_interface__ = np.frombuffer(view, dtype=np.uint8).__array_interface__
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:

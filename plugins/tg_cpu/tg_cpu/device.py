@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
 from array import array
@@ -117,7 +118,7 @@ class CPUProgram(HCQProgram):
         self, device: CPUDevice, function_name: str, code: LoadedCode, spec: ProgramSpec
     ) -> None:
         super().__init__(device, function_name, spec)
-        self.code = code  # also keeps the memory that it is in
+        self.code = code
         self.address = code.functions[function_name]
         self.threads = max(1, spec.threads)
 
@@ -147,7 +148,7 @@ class CPUProgram(HCQProgram):
         return None
 
     def __del__(self) -> None:
-        if hasattr(self, "code"):
+        if hasattr(self, "code") and not sys.is_finalizing():
             self.device.retire(self.code)
 
 
@@ -179,11 +180,13 @@ class CPUDevice(HCQDevice):
         return program
 
     def retire(self, code: LoadedCode) -> None:
-        """Keep the code of a program that is no longer used until the queue has passed it."""
+        """Release the code of a program that is no longer used once the queue has passed it."""
         reached = self.timeline.value
-        self._retired = [old for old in self._retired if old[0] > reached]
-        if self.submitted > reached:
-            self._retired.append((self.submitted, code))
+        self._retired.append((self.submitted, code))
+        for value, old in self._retired:
+            if value <= reached:
+                old.release()
+        self._retired = [(value, old) for value, old in self._retired if value > reached]
 
     def state_report(self) -> str:
         running = self._names.get(self.processor.current)
@@ -192,7 +195,6 @@ class CPUDevice(HCQDevice):
     def close(self) -> None:
         if not self.processor.close():
             self.allocator.closed = True  # type: ignore[attr-defined]
-            _immortal.append(self)  # a kernel still runs: its code must stay
         _opened.discard(self)
 
     def before_fork(self) -> None:
@@ -207,7 +209,6 @@ class CPUDevice(HCQDevice):
 
 
 _opened: weakref.WeakSet[CPUDevice] = weakref.WeakSet()
-_immortal: list[CPUDevice] = []
 
 
 def _before_fork() -> None:

@@ -19,7 +19,7 @@ def thread_count() -> int:
         return allowed or 1
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise DeviceError(
-            f"CPU_COUNT={text!r} is not a number of threads",
+            f"CPU_COUNT={text!r} is no number of threads",
             "",
             "",
             "e.g. CPU_COUNT=2, or unset it",

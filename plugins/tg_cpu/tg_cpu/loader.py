@@ -15,7 +15,15 @@ import tempfile
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from tg_cpu.native import address_of, function_address, libc, open_library, pointer, symbol_address
+from tg_cpu.native import (
+    ffi,
+    function_address,
+    libc,
+    open_library,
+    pointer,
+    symbol_address,
+    view,
+)
 from tgcore.errors import CompileError
 
 _RELOCATABLE, _SHARED = 1, 3  # e_type
@@ -31,10 +39,21 @@ _STUB = bytes.fromhex("ff2500000000")  # jmp *[rip]; the target's address follow
 
 @dataclass
 class LoadedCode:
-    """Code in memory: addresses of its functions, and what keeps the memory."""
+    """Code in memory: addresses of its functions.
+
+    The memory stays until `release`: no destructor may take it from under a running kernel.
+    """
 
     functions: dict[str, int]
+    address: int = 0
+    nbytes: int = 0
     keep: list[Any] = field(default_factory=list)
+
+    def release(self) -> None:
+        """Give the memory back; nothing may run in it any more."""
+        if self.nbytes:
+            libc().munmap(pointer(self.address), self.nbytes)
+            self.nbytes = 0
 
 
 def load_code(binary: bytes) -> LoadedCode:
@@ -85,8 +104,9 @@ class _Linker:
         relocations = [s for s in self.sections if s.type == _RELA and s.info in self.placed]
         entries = sum(s.size // 24 for s in relocations)
         self.extra = -(-size // 16) * 16
-        self.memory = mmap.mmap(-1, self.extra + 16 * entries + 16, mmap.MAP_PRIVATE)
-        self.start = address_of(self.memory)
+        total = self.extra + 16 * entries + 16
+        self.start = _map(total)
+        self.memory = view(self.start, total)
         for number, offset in self.placed.items():
             section = self.sections[number]
             if section.type != _NOBITS:
@@ -95,10 +115,10 @@ class _Linker:
         symbols = self._symbols()
         for section in relocations:
             self._relocate(section, symbols)
-        if libc().mprotect(pointer(self.start), len(self.memory), _READ_EXECUTE) != 0:
+        if libc().mprotect(pointer(self.start), total, _READ_EXECUTE) != 0:
             raise CompileError("the system does not let this process make code executable")
         functions = {name: address for name, address, is_function in symbols if is_function}
-        return LoadedCode(functions, [self.memory])
+        return LoadedCode(functions, self.start, total)
 
     def _place(self) -> int:
         size = 0
@@ -166,6 +186,14 @@ class _Linker:
         return self.extras[(kind, target)]
 
 
+def _map(nbytes: int) -> int:
+    flags, writable = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ | mmap.PROT_WRITE
+    address = int(ffi().cast("intptr_t", libc().mmap(ffi().NULL, nbytes, writable, flags, -1, 0)))
+    if address == -1:
+        raise MemoryError(f"no {nbytes} bytes for code")
+    return address
+
+
 def _external(name: str) -> int:
     address = symbol_address(name)
     if address is None:
@@ -203,4 +231,5 @@ class _SharedFunctions(dict[str, int]):
 def _load_by_llvm(binary: bytes) -> LoadedCode:
     from tg_cpu import llvm  # only on processors whose object code is not linked above
 
-    return LoadedCode(*llvm.link_object(binary))
+    functions, keep = llvm.link_object(binary)
+    return LoadedCode(functions, keep=keep)

@@ -23,6 +23,8 @@ _CDEF = """
 void *dlsym(void *, const char *);
 void *dlopen(const char *, int);
 char *dlerror(void);
+void *mmap(void *, size_t, int, int, int, long);
+int munmap(void *, size_t);
 int mprotect(void *, size_t, int);
 int madvise(void *, size_t, int);
 void *aligned_alloc(size_t, size_t);
