@@ -12,9 +12,14 @@ from pathlib import Path
 import llvmlite.binding as llvm
 import numpy as np
 
+from tgcore.codegen.late.decompositions import decompositions
+from tgcore.codegen.late.linearize import linearize
 from tgcore.codegen.target import Target
 from tgcore.dtype import dtypes
 from tgcore.renderer.llvm import LLVMRenderer
+from tgcore.uop.node import UOp
+from tgcore.uop.ops import AxisType, Ops
+from tgcore.uop.rewrite import graph_rewrite
 
 llvm.initialize_native_target()
 llvm.initialize_native_asmprinter()
@@ -79,3 +84,58 @@ def launch(kernel, arrays, values=(), threads: int = 1) -> None:
     args = np.array(words, dtype=np.int64)
     for thread in range(threads):
         kernel.call(args.ctypes.data, thread)
+
+
+NUMPY = {
+    dtypes.bool: np.bool_, dtypes.fp8e4m3: np.uint8, dtypes.fp8e5m2: np.uint8,
+    dtypes.bfloat16: np.uint16, **{d: np.dtype(d.fmt) for d in dtypes.all if d.fmt},
+}  # fmt: skip
+
+
+def elementwise_program(function, in_dtypes, out_dtype, count, lanes, target):
+    """The linear program of out[i] = function(a[i], b[i], ...)."""
+    size = UOp.const(dtypes.int32, count // lanes)
+    loop = UOp(Ops.RANGE, dtypes.int32, (size,), (0, AxisType.LOOP))
+    index = loop * lanes
+    values = []
+    for slot, dtype in enumerate(in_dtypes, 1):
+        memory = UOp(Ops.DEFINE_GLOBAL, dtype.ptr(count), (), slot)
+        address = UOp(Ops.INDEX, memory.dtype, (memory, index))
+        values.append(UOp(Ops.LOAD, dtype.vec(lanes), (address,)))
+    out = UOp(Ops.DEFINE_GLOBAL, out_dtype.ptr(count), (), 0)
+    address = UOp(Ops.INDEX, out.dtype, (out, index))
+    effect = address.store(function(*values)).end(loop)
+    sink = graph_rewrite(UOp.sink(effect), decompositions(target))
+    return linearize(sink, target)
+
+
+def elementwise(
+    function, arrays, in_dtypes, out_dtype, lanes=8, target=LLVM_TARGET, language="llvm", opt=1
+):
+    """function applied to arrays (of bits, for types that numpy lacks) by a compiled kernel."""
+    count = -(-len(arrays[0]) // lanes) * lanes
+    padded = [np.resize(np.ascontiguousarray(a), count) for a in arrays]
+    program = elementwise_program(function, in_dtypes, out_dtype, count, lanes, target)
+    renderer, kernel_type = LANGUAGES[language]
+    kernel = kernel_type(renderer(target).render(program, "kernel"), "kernel", opt)
+    out = np.zeros(count, NUMPY[out_dtype])
+    launch(kernel, [out, *padded])
+    return out[: len(arrays[0])]
+
+
+LANGUAGES = {"llvm": (LLVMRenderer, LLVMKernel)}
+
+
+def ulp_error(got, exact):
+    """The largest distance in units in the last place, where `exact` is of a wider type."""
+    dtype = got.dtype
+    wanted = exact.astype(dtype)
+    same = (got == wanted) | (np.isnan(got) & np.isnan(wanted))
+    assert (np.isnan(got) == np.isnan(wanted)).all(), (
+        "nan where there should be none, or vice versa"
+    )
+    with np.errstate(all="ignore"):
+        unit = np.spacing(np.abs(wanted)).astype(exact.dtype)
+        distance = np.abs(got.astype(exact.dtype) - exact) / unit
+    distance[same] = np.minimum(np.nan_to_num(distance[same], nan=0, posinf=0), 0.5)
+    return float(distance.max())
