@@ -1,7 +1,7 @@
 """Simplification of a kernel before it is optimised.
 
 In: a kernel's AST. Out: the same with neighbouring loops that walk memory as one merged to one,
-and, where loop variables are compared with constants, the store's loop cut at these (`split_loops`).
+and, where loop variables are compared with constants, the store's loop cut at these.
 """
 
 from __future__ import annotations

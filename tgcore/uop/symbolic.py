@@ -89,6 +89,10 @@ def fold_by_bounds(x: UOp) -> UOp | None:
     return None
 
 
+def _same_type(x: UOp, c: UOp) -> UOp | None:
+    return x if x.dtype is c.dtype else None
+
+
 pm_constants = PatternMatcher(
     [
         (UPat(GroupOp.ALU, name="node"), fold_alu),
@@ -113,10 +117,6 @@ pm_constants = PatternMatcher(
 )
 
 
-def _same_type(x: UOp, c: UOp) -> UOp | None:
-    return x if x.dtype is c.dtype else None
-
-
 # *** identities of all types ***
 
 _x, _y = UPat.var("x"), UPat.var("y")
@@ -137,6 +137,20 @@ def merge_same_condition(node: UOp, c: UOp, a: UOp, b: UOp) -> UOp | None:
     yes = a.src[1] if a.op is Ops.WHERE and a.src[0] is c else a
     no = b.src[2] if b.op is Ops.WHERE and b.src[0] is c else b
     return c.where(yes, no) if yes is not a or no is not b else None
+
+
+def _fold2(op: Ops, a: UOp, b: UOp) -> UOp:
+    return UOp.const(a.dtype, evaluate(op, a.dtype, (a.arg, b.arg)))
+
+
+def _fold_max(x: UOp, y: UOp) -> UOp | None:
+    if x.vmin >= y.vmax:
+        return x
+    return y if y.vmin >= x.vmax else None
+
+
+def _never(x: UOp) -> UOp:
+    return UOp.const(dtypes.bool.vec(x.dtype.count), False)
 
 
 pm_identities = PatternMatcher(
@@ -164,7 +178,7 @@ pm_identities = PatternMatcher(
             UPat(Ops.CMPLT, src=(_exact, _exact)),
             lambda x: UOp.const(dtypes.bool.vec(x.dtype.count), False),
         ),
-        (_exact.ne(_exact), lambda x: UOp.const(dtypes.bool.vec(x.dtype.count), False)),
+        (_exact.ne(_exact), _never),
         (_exact.eq(_exact), lambda x: UOp.const(dtypes.bool.vec(x.dtype.count), True)),
         (_x + _x, lambda x: x * 2 if not dtypes.is_bool(x.dtype) else x),
         ((_x * -1) * -1, lambda x: x),
@@ -217,16 +231,6 @@ pm_identities = PatternMatcher(
 )
 
 
-def _fold2(op: Ops, a: UOp, b: UOp) -> UOp:
-    return UOp.const(a.dtype, evaluate(op, a.dtype, (a.arg, b.arg)))
-
-
-def _fold_max(x: UOp, y: UOp) -> UOp | None:
-    if x.vmin >= y.vmax:
-        return x
-    return y if y.vmin >= x.vmax else None
-
-
 # *** index expressions ***
 
 
@@ -275,7 +279,7 @@ def fold_less(x: UOp, c: UOp) -> UOp | None:
     if len(terms) == 1:
         ((term, factor),) = terms.items()
         if factor > 1:
-            return term < -(-limit // factor)
+            return term < int(-(-limit // factor))
         if factor < -1:
             return term * -1 < -(-limit // -factor)
         if term.op is Ops.IDIV and factor == 1 and _positive_constant(term.src[1]):
@@ -357,6 +361,24 @@ def apply_to_valid(node: UOp) -> UOp | None:
     return functools.reduce(lambda a, b: a & b, conditions).where(plain, Invalid)
 
 
+def _nested_div(x: UOp, c1: UOp, c2: UOp) -> UOp | None:
+    return x // (c1.arg * c2.arg) if c1.arg > 0 and c2.arg > 0 else None
+
+
+def less_of_sums(a: UOp, b: UOp) -> UOp | None:
+    """a < b with everything but the constant on the left."""
+    if a.op is Ops.CONST or b.op is Ops.CONST:
+        return None
+    difference = canonical_sum(a + b * -1) or a + b * -1
+    terms, constant = split_sum(difference)
+    low, high = sum_bounds(terms, 0)
+    if high < -constant:
+        return UOp.const(dtypes.bool, True)
+    if low >= -constant:
+        return UOp.const(dtypes.bool, False)
+    return None
+
+
 _xi = UPat.var("x", _INDEX)
 
 pm_index = PatternMatcher(
@@ -400,24 +422,6 @@ pm_index = PatternMatcher(
 
 def _may_be_invalid(node: UOp) -> bool:
     return any(s.op is Ops.WHERE and s.dtype.scalar() is dtypes.index for s in node.src)
-
-
-def _nested_div(x: UOp, c1: UOp, c2: UOp) -> UOp | None:
-    return x // (c1.arg * c2.arg) if c1.arg > 0 and c2.arg > 0 else None
-
-
-def less_of_sums(a: UOp, b: UOp) -> UOp | None:
-    """a < b with everything but the constant on the left."""
-    if a.op is Ops.CONST or b.op is Ops.CONST:
-        return None
-    difference = canonical_sum(a + b * -1) or a + b * -1
-    terms, constant = split_sum(difference)
-    low, high = sum_bounds(terms, 0)
-    if high < -constant:
-        return UOp.const(dtypes.bool, True)
-    if low >= -constant:
-        return UOp.const(dtypes.bool, False)
-    return None
 
 
 # *** conditions that tell something about the index they guard ***
