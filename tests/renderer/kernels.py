@@ -119,7 +119,8 @@ def elementwise(
     renderer, kernel_type = LANGUAGES[language]
     kernel = kernel_type(renderer(target).render(program, "kernel"), "kernel", opt)
     out = np.zeros(count, NUMPY[out_dtype])
-    launch(kernel, [out, *padded])
+    used = sorted(u.arg for u in program if u.op is Ops.DEFINE_GLOBAL)
+    launch(kernel, [[out, *padded][slot] for slot in used])
     return out[: len(arrays[0])]
 
 

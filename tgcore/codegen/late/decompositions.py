@@ -235,6 +235,8 @@ def _fusion_rules(target: Target) -> list[Rule]:
         rules.append((a.ne(b).ne(True), lambda a, b: a.alu(Ops.CMPEQ, b)))
     if Ops.FDIV in target.ops:
         rules.append((a * UPat(Ops.RECIPROCAL, src=(b,)), _quotient))
+        inverse = UPat(Ops.FDIV, src=(UPat.const(1.0), b))
+        rules.append((a * inverse, _quotient))
     if Ops.MULACC in target.ops:
         kinds = [d for d in dtypes.floats if d in target.dtypes]
         sum_of_product = UPat(Ops.ADD, kinds, [UPat(Ops.MUL, src=(a, b)), UPat.var("c")])
