@@ -123,9 +123,7 @@ def test_raising_probe(site: Site) -> None:
 
 
 def test_probe_that_finds_nothing_says_why(site: Site) -> None:
-    probe = (
-        "\n@hookimpl\ndef tgcore_probe():\n    return Probe((), 'no driver', 'load it')\n"
-    )
+    probe = "\n@hookimpl\ndef tgcore_probe():\n    return Probe((), 'no driver', 'load it')\n"
     site.add("bad-plugin", "BAD", HEAD + DESCRIBE + probe)
     told = site.run("from tgcore.cli.main import main; main(['devices'])")
     assert "no driver" in told and "load it" in told

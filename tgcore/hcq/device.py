@@ -76,6 +76,10 @@ class HCQDevice(CompiledDevice):
         """Whether this device's queues may copy from the other's memory and wait on its signals."""
         return type(other) is type(self)
 
+    def progress(self) -> int:
+        """A number that changes while the device gets on with its work."""
+        return self.timeline.value
+
     def state_report(self) -> str:
         """What the device says of itself; asked for when it did not finish in time."""
         return ""
@@ -131,9 +135,14 @@ class HCQDevice(CompiledDevice):
     # *** waiting ***
 
     def wait_for(self, value: int) -> None:
-        """Block until the timeline reaches the value; DeviceError after HCQ_TIMEOUT."""
-        if self.timeline.value < value and not self.timeline.wait(value):
-            raise self._timed_out(value)
+        """Block until the timeline reaches the value.
+
+        DeviceError if the device made no progress for the time of HCQ_TIMEOUT.
+        """
+        while self.timeline.value < value:
+            before = self.progress()
+            if not self.timeline.wait(value) and self.progress() == before:
+                raise self._timed_out(value)
 
     def synchronize(self) -> None:
         self.wait_for(self.submitted)

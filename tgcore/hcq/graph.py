@@ -35,6 +35,11 @@ Key = tuple[str, str]  # device name, kind of queue
 _TICK = Symbol("tick")  # where the lanes' signals stood before this replay
 
 
+def _timeline(device: HCQDevice) -> Symbol:
+    """Where a device's timeline stood before this replay."""
+    return Symbol(("timeline", device.name))
+
+
 class _Touch(NamedTuple):
     """A call's use of a range of memory."""
 
@@ -76,7 +81,10 @@ class HCQGraph(Graph):
         self._lane_of: list[Key] = [self._assign(number) for number in range(len(self.calls))]
         self._ticks = len(self.calls) + 1  # how far the lanes' signals move in a replay
         self._replays = 0
+        self._name = f"a graph of {len(self.calls)} calls"
         self._stamps: list[tuple[int, Signal, Signal]] = []
+        found = {lane.device.name: lane.device for lane in self._lanes.values()}
+        self._devices = [found[name] for name in sorted(found)]  # also the order of locking
         self._build()
 
     # *** building ***
@@ -111,18 +119,12 @@ class HCQGraph(Graph):
 
     def _build(self) -> None:
         for lane in self._lanes.values():
-            for name in self._device_names():
-                lane.queue.wait(self._device(name).timeline, Symbol(("timeline", name)))
+            for device in self._devices:
+                lane.queue.wait(device.timeline, _timeline(device))
             lane.queue.memory_barrier()
         for number, call in enumerate(self.calls):
             self._add(number, call)
         self._finish()
-
-    def _device_names(self) -> list[str]:
-        return list(dict.fromkeys(name for name, _ in self._lanes))
-
-    def _device(self, name: str) -> HCQDevice:
-        return next(lane.device for key, lane in self._lanes.items() if key[0] == name)
 
     def _add(self, number: int, call: GraphCall) -> None:
         key = self._lane_of[number]
@@ -199,13 +201,13 @@ class HCQGraph(Graph):
 
     def _finish(self) -> None:
         """The first lane of each device waits for the other lanes, then signals the timeline."""
-        finishing = {name: next(k for k in self._lanes if k[0] == name) for name, _ in self._lanes}
-        for name, key in finishing.items():
+        for device in self._devices:
+            key = next(key for key in self._lanes if key[0] == device.name)
             queue = self._lanes[key].queue
             for other, lane in self._lanes.items():
                 if other != key and lane.last >= 0:
                     queue.wait(lane.signal, _TICK + (lane.last + 1))
-            queue.signal(self._device(name).timeline, Symbol(("timeline", name), add=1))
+            queue.signal(device.timeline, _timeline(device) + 1)
         for lane in self._lanes.values():
             lane.queue.bind(lane.device)
 
@@ -223,16 +225,15 @@ class HCQGraph(Graph):
         values = self._values(inputs, var_vals or {})
         stamps = self._time_around() if wait else None
         with ExitStack() as stack:
-            devices = sorted((self._device(n) for n in self._device_names()), key=lambda d: d.name)
-            for device in devices:
+            for device in self._devices:
                 stack.enter_context(device.lock)
-            for device in devices:
                 values[("timeline", device.name)] = device.submitted
             for lane in self._lanes.values():
                 lane.queue.submit(lane.device, values)
-            for device in devices:
-                device.advance(f"a graph of {len(self.calls)} calls")
-        self._collect_stamps()
+            for device in self._devices:
+                device.advance(self._name)
+        if self._stamps:
+            self._collect_stamps()
         return stamps() if stamps else None
 
     def _values(
@@ -265,14 +266,12 @@ class HCQGraph(Graph):
         return finish
 
     def _collect_stamps(self) -> None:
-        if not self._stamps:
-            return
-        for name in self._device_names():
-            self._device(name).synchronize()
+        for device in self._devices:
+            device.synchronize()
         for number, start, end in self._stamps:
-            call, (name, kind) = self.calls[number], self._lane_of[number]
+            call, lane = self.calls[number], self._lanes[self._lane_of[number]]
             what = call.program.function_name if isinstance(call, ProgramCall) else "copy"
-            self._device(name).add_profile(kind, what, start, end)
+            lane.device.add_profile(lane.kind, what, start, end)
 
 
 def _writes(call: GraphCall, slot: int) -> bool:

@@ -188,6 +188,9 @@ class CPUDevice(HCQDevice):
                 old.release()
         self._retired = [(value, old) for value, old in self._retired if value > reached]
 
+    def progress(self) -> int:
+        return self.processor.consumed
+
     def state_report(self) -> str:
         running = self._names.get(self.processor.current)
         return f"its processor is in kernel {running}" if running else "its processor waits"

@@ -77,13 +77,23 @@ def available_memory() -> int | None:
     return min(found, default=None)
 
 
+@functools.cache
+def total_memory() -> int | None:
+    """The machine's memory in bytes."""
+    return _meminfo("MemTotal:")
+
+
 def _system_free() -> int | None:
+    return _meminfo("MemAvailable:")
+
+
+def _meminfo(key: str) -> int | None:
     try:
         text = Path("/proc/meminfo").read_text()
     except OSError:
         return None
     for line in text.splitlines():
-        if line.startswith("MemAvailable:"):
+        if line.startswith(key):
             return int(line.split()[1]) * 1024
     return None
 

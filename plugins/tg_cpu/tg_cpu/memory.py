@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tg_cpu.host import available_memory
+from tg_cpu.host import available_memory, total_memory
 from tg_cpu.native import ffi, libc, pointer, view
 from tgcore.hcq.memory import HCQAllocator, HCQMemory
 
@@ -17,7 +17,11 @@ class CPUAllocator(HCQAllocator):
     closed = False  # once the device is closed with a kernel still running, nothing is freed
 
     def available(self) -> int | None:
-        return available_memory()
+        """Limited also by what was promised: memory counts for the system once it is touched."""
+        free, total = available_memory(), total_memory()
+        if free is None or total is None:
+            return free
+        return max(0, min(free, total - self.used))
 
     def _alloc(self, nbytes: int) -> HCQMemory:
         align = _HUGE if nbytes >= 2 * _HUGE else _ALIGN

@@ -14,6 +14,7 @@ from tg_cpu.filecache import cached
 from tg_cpu.host import has_half, host_key
 from tg_cpu.loader import LoadedCode, load_code
 from tg_cpu.native import OWN_SYMBOLS, ffi, libc, pointer, view
+from tgcore.errors import DeviceError
 
 _RING_WORDS: Final = 1 << 18  # 2 MB
 _LINE: Final = 64
@@ -81,11 +82,12 @@ class Processor:
 
     def submit(self, words: array[int], threads: int = 1) -> None:
         """Put packets in the ring, and see that there are threads to run them."""
+        if self.closed:
+            raise DeviceError("the CPU device is closed", "", "", "open it again: Device[name]")
         if len(self._started) < threads or not self._started:
             self._start(min(threads, self.threads))
         source = ffi().from_buffer(words)
-        submit = self.native.submit
-        while not submit(self.state, source, len(words)):
+        while not self.native.submit(self.state, source, len(words)):
             time.sleep(0.0005)  # the ring is full: the processor is far behind
 
     @property
@@ -94,9 +96,9 @@ class Processor:
         return self._words[processor.CURRENT // 8]
 
     @property
-    def idle(self) -> bool:
-        """Whether all packets were consumed."""
-        return self._words[processor.TAIL // 8] == self._words[processor.HEAD // 8]
+    def consumed(self) -> int:
+        """How many words of packets were consumed so far."""
+        return self._words[processor.HEAD // 8]
 
     def close(self) -> bool:
         """Stop the threads; False if a kernel is still running after a while."""
