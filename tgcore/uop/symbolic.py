@@ -281,7 +281,7 @@ def fold_less(x: UOp, c: UOp) -> UOp | None:
         if factor > 1:
             return term < int(-(-limit // factor))
         if factor < -1:
-            return term * -1 < -(-limit // -factor)
+            return term * -1 < int(-(-limit // -factor))
         if term.op is Ops.IDIV and factor == 1 and _positive_constant(term.src[1]):
             return term.src[0] < limit * term.src[1].arg
         return None
