@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -184,9 +185,9 @@ class Buffer:
         if observers.buffer_freed:
             observers.buffer_freed(device=self.device, nbytes=self.nbytes, number=self.number)
 
-    def __del__(self) -> None:
-        # while the interpreter shuts down, devices are closed and modules half gone
-        if getattr(self, "_memory", None) is not None and not sys.is_finalizing():
+    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # at the end of the process devices are closed and modules empty, hence the default value
+        if getattr(self, "_memory", None) is not None and not finalizing():
             self.deallocate()
 
     def __repr__(self) -> str:

@@ -41,8 +41,7 @@ class DiskAllocator(Allocator[memoryview]):
         if length < nbytes and not writable:
             raise self._trouble(f"it has {length} bytes, {nbytes} are needed, and it is read-only")
         if length < nbytes:
-            # really reserve the blocks: a full disk is an error here, not a crash when written
-            os.posix_fallocate(descriptor, 0, nbytes)
+            _reserve(descriptor, nbytes)
         if nbytes == 0:
             return memoryview(b"")
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
@@ -67,6 +66,14 @@ class DiskAllocator(Allocator[memoryview]):
 
     def _trouble(self, why: str) -> DeviceError:
         return DeviceError(f"the file {self.path} cannot be used", "", why, "check path and rights")
+
+
+def _reserve(descriptor: int, nbytes: int) -> None:
+    """Lengthen the file; where the system can, so that a full disk is an error now, not a crash."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, nbytes)
+    else:
+        os.ftruncate(descriptor, nbytes)
 
 
 def open_disk(name: str, index: int) -> CompiledDevice:

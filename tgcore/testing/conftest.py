@@ -67,8 +67,7 @@ def make(name: str, device: CompiledDevice) -> MakeBuffer:
 
 
 @pytest.fixture(autouse=True)
-def settled(request: pytest.FixtureRequest) -> Iterator[None]:
+def settled(device: CompiledDevice) -> Iterator[None]:
     """Leaves the device idle after each test."""
     yield
-    if "device" in request.fixturenames:
-        request.getfixturevalue("device").synchronize()
+    device.synchronize()

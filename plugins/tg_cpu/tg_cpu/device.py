@@ -7,7 +7,7 @@ import sys
 import threading
 import weakref
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Self
 
 from tg_cpu import processor
@@ -147,8 +147,9 @@ class CPUProgram(HCQProgram):
             device.advance(self.function_name)
         return None
 
-    def __del__(self) -> None:
-        if hasattr(self, "code") and not sys.is_finalizing():
+    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # the function is a default value because modules are empty at the end of the process
+        if hasattr(self, "code") and not finalizing():
             self.device.retire(self.code)
 
 
