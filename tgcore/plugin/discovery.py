@@ -37,6 +37,11 @@ class Entry:
     module: str
 
     @property
+    def key(self) -> str:
+        """Names the claim among all plugins."""
+        return f"{self.distribution}:{self.name}"
+
+    @property
     def provider(self) -> str:
         """The wheel and its version, for messages."""
         return f"{self.distribution} {self.version}".strip()
@@ -179,15 +184,15 @@ def _load_entry(entry: Entry) -> Backend:
     if (mismatch := contract_mismatch(stated, entry.distribution)) is not None:
         raise DeviceError(what, entry.provider, *mismatch)
     try:
-        manager.register(plugin, entry.distribution)
+        manager.register(plugin, entry.key)
         hook = getattr(plugin, "tgcore_describe_backend", None)
         description = hook() if hook is not None else None
     except Exception as error:
-        manager.unregister(entry.distribution)
+        manager.unregister(entry.key)
         raise device_error(what, entry, error) from cause(error)
     flaws = flaws_of(description, entry.name)
     if flaws or description is None:
-        manager.unregister(entry.distribution)
+        manager.unregister(entry.key)
         raise DeviceError(what, entry.provider, "; ".join(flaws), _upgrade(entry))
     return Backend(entry, description, plugin)
 

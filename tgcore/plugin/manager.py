@@ -24,6 +24,8 @@ def register(plugin: object, name: str) -> None:
     known = manager()
     if known.has_plugin(name):
         known.unregister(name=name)
+    if known.is_registered(plugin):
+        return  # one module may supply several devices
     known.register(plugin, name)
     known.check_pending()
     connect()

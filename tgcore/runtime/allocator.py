@@ -46,6 +46,10 @@ class Allocator(ABC, Generic[Memory]):
     def free_cache(self) -> None:
         """Give memory that is only kept for reuse back to the system."""
 
+    def unlock(self) -> None:
+        """In a process just forked: forget that another thread held the lock."""
+        self._lock = threading.RLock()
+
     def available(self) -> int | None:
         """Bytes that could still be allocated, or None if that is not known."""
         return None

@@ -208,6 +208,7 @@ class CPUDevice(HCQDevice):
     def forked(self) -> None:
         """In the child: nothing is queued, locks are free."""
         self.lock = threading.RLock()
+        self.allocator.unlock()
         self.processor.forked()
         self.timeline.value = max(self.timeline.value, self.submitted)
 

@@ -84,8 +84,9 @@ class Processor:
         """Put packets in the ring, and see that there are threads to run them."""
         if self.closed:
             raise DeviceError("the CPU device is closed", "", "", "open it again: Device[name]")
-        if len(self._started) < threads or not self._started:
-            self._start(min(threads, self.threads))
+        wanted = min(threads, self.threads)
+        if len(self._started) < wanted:
+            self._start(wanted)
         source = ffi().from_buffer(words)
         while not self.native.submit(self.state, source, len(words)):
             time.sleep(0.0005)  # the ring is full: the processor is far behind
@@ -125,7 +126,7 @@ class Processor:
 
     def _start(self, count: int) -> None:
         with self._lock:
-            while len(self._started) < max(1, count):
+            while len(self._started) < count:
                 body = self.native.work if self._started else self.native.run
                 name = f"tg_cpu {'worker' if self._started else 'processor'}"
                 thread = threading.Thread(target=body, args=(self.state,), name=name, daemon=True)

@@ -204,6 +204,17 @@ def test_the_native_functions_are_kept() -> None:
     assert functions() is functions()
 
 
+def test_a_closed_device_says_so_and_opens_again() -> None:
+    first = Device["CPU:7"]
+    program = kernels.load(first, "add_variable", 1, variables=(N,))
+    data = zeros(device="CPU:7")
+    program([data], [1])
+    first.synchronize()
+    first.close()
+    with pytest.raises(DeviceError, match="closed"):
+        program([data], [1])
+
+
 def in_new_process(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
