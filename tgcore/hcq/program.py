@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tgcore.plugin import observers
 from tgcore.runtime.compiled import Dims, Program
 
 if TYPE_CHECKING:
@@ -34,8 +33,6 @@ class HCQProgram(Program):
         device = self.device
         args = [buffer.memory.address for buffer in buffers]
         args += values
-        if observers.kernel_launched:
-            observers.kernel_launched(name=self.function_name, device=device.name, buffers=buffers)
         if wait:
             return self._timed(args, global_size, local_size)
         device.enqueue(

@@ -22,7 +22,6 @@ from tgcore.hcq.queue import HWQueue
 from tgcore.hcq.signal import MemorySignal, Signal
 from tgcore.hcq.symbol import Value
 from tgcore.helpers import PROFILE
-from tgcore.plugin import observers
 from tgcore.runtime.buffer import Buffer
 from tgcore.runtime.compiled import Dims
 
@@ -134,8 +133,6 @@ class CPUProgram(HCQProgram):
         if wait or PROFILE:
             return super().__call__(buffers, values, wait=wait)
         device = self.device
-        if observers.kernel_launched:
-            observers.kernel_launched(name=self.function_name, device=device.name, buffers=buffers)
         count = 3 + len(buffers) + len(values)
         words = [processor.EXEC | count << 8, self.address, self.threads]
         words += [buffer.memory.address for buffer in buffers]
