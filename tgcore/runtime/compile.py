@@ -1,0 +1,222 @@
+"""From a kernel's AST to a program that a device can load, through two caches.
+
+In memory the key is the AST itself; on disk it is everything that the result depends on: the AST's
+content, the target, renderer and compiler, the settings of the optimiser, and tgcore's own sources.
+A process that finds its programs on disk neither generates code nor compiles.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Final
+
+from tgcore.codegen import lower_kernel, optimize
+from tgcore.codegen.late.decompositions import decompositions
+from tgcore.codegen.late.estimates import estimate
+from tgcore.codegen.late.linearize import linearize
+from tgcore.codegen.pipeline import OptimizedKernel
+from tgcore.codegen.program import ProgramSpec
+from tgcore.codegen.target import Target
+from tgcore.dtype import AddrSpace
+from tgcore.helpers import DEBUG, NOOPT, PCONTIG, SPEC, THREADS, ansistrip
+from tgcore.plugin import observers
+from tgcore.renderer.base import Compiler, Renderer
+from tgcore.runtime import diskcache
+from tgcore.runtime.encode import NotEncodable, decode_program, encode_program
+from tgcore.uop.node import UOp, sint, to_sint
+from tgcore.uop.ops import GroupOp, Ops
+from tgcore.uop.pattern import PatternMatcher
+from tgcore.uop.rewrite import graph_rewrite
+
+# settings that change what a kernel becomes
+_SETTINGS: Final = (NOOPT, PCONTIG, THREADS)
+# the packages whose sources decide what a kernel becomes
+_SOURCES: Final = ("uop", "codegen", "renderer", "runtime/compile.py", "dtype.py", "helpers.py")
+
+_programs: dict[tuple[object, ...], tuple[ProgramSpec, bytes]] = {}
+
+
+def get_program(ast: UOp, renderer: Renderer, compiler: Compiler) -> tuple[ProgramSpec, bytes]:
+    """The kernel as source with all that a launch needs, and compiled."""
+    settings = tuple(setting.value for setting in _SETTINGS)
+    key = (ast, renderer.target, renderer.cache_key, compiler.cache_key, settings)
+    found = _programs.get(key)
+    if found is None:
+        found = _programs[key] = _load_or_make(ast, renderer, compiler)
+    return found
+
+
+def clear_program_cache() -> None:
+    """Forget the programs of this process (for tests; those on disk stay)."""
+    _programs.clear()
+
+
+def _load_or_make(ast: UOp, renderer: Renderer, compiler: Compiler) -> tuple[ProgramSpec, bytes]:
+    disk_key = disk_key_of(ast, renderer, compiler)
+    # who wants to see or verify the stages of code generation needs them to happen
+    if DEBUG < 5 and not SPEC and (data := diskcache.load(disk_key)) is not None:
+        try:
+            spec, binary = decode_program(data, ast)
+        except ValueError:
+            pass  # of no use: made anew and overwritten
+        else:
+            _show(spec, binary, compiler)
+            return spec, binary
+    spec = make_program(ast, renderer)
+    device = renderer.target.device
+    binary = observers.compile_with_wrappers(device, spec.source, compiler.compile)
+    if observers.program_compiled:
+        observers.program_compiled(name=spec.name, device=device, source=spec.source, binary=binary)
+    _show(spec, binary, compiler)
+    with contextlib.suppress(NotEncodable):  # rare: a symbolic size with unusual nodes
+        diskcache.store(disk_key, encode_program(spec, binary))
+    return spec, binary
+
+
+def make_program(
+    ast: UOp, renderer: Renderer, optimized: OptimizedKernel | None = None
+) -> ProgramSpec:
+    """Code generation, without caches and without compiling."""
+    target = renderer.target
+    if optimized is None:
+        optimized = optimize(ast, target)
+    lowered = lower_kernel(optimized, target)
+    matcher = _late_matcher(target, renderer.extra_matcher)
+    graph = graph_rewrite(lowered, matcher, name="decompositions")
+    program = linearize(graph, target)
+    function_name = re.sub(r"\W", "_", ansistrip(optimized.name))
+    source = renderer.render(program, function_name)
+    return describe(
+        optimized, program, source=source, function_name=function_name, ast=ast, target=target
+    )
+
+
+@functools.cache
+def _late_matcher(target: Target, extra: PatternMatcher | None) -> PatternMatcher:
+    rules = decompositions(target)
+    return rules if extra is None else rules + extra
+
+
+def describe(
+    optimized: OptimizedKernel,
+    program: list[UOp],
+    *,
+    source: str,
+    function_name: str,
+    ast: UOp,
+    target: Target,
+) -> ProgramSpec:
+    """All that is needed to launch a linear program."""
+    specials = {u.arg: to_sint(u.src[0]) for u in program if u.op is Ops.SPECIAL}
+    variables = sorted((u for u in program if u.op is Ops.DEFINE_VAR), key=lambda u: u.arg)
+    return ProgramSpec(
+        name=optimized.name,
+        function_name=function_name,
+        source=source,
+        device=target.device,
+        ast=ast,
+        uops=tuple(program),
+        globals=tuple(sorted(u.arg for u in program if u.op is Ops.DEFINE_GLOBAL)),
+        outs=_accessed(program, Ops.STORE),
+        ins=_accessed(program, Ops.LOAD),
+        vars=tuple(variables),
+        global_size=_launch_sizes(specials, "g"),
+        local_size=_launch_sizes(specials, "l"),
+        threads=int(specials.get("t0", 1)),
+        estimates=estimate(program),
+        applied_opts=optimized.opts,
+    )
+
+
+def _launch_sizes(specials: dict[str, sint], letter: str) -> tuple[sint, ...] | None:
+    sizes = tuple(specials.get(f"{letter}{axis}", 1) for axis in range(3))
+    return sizes if any(name[0] == letter for name in specials) else None
+
+
+def _accessed(program: list[UOp], op: Ops) -> tuple[int, ...]:
+    """The numbers of the parameters that are loaded from (or stored to)."""
+    found = set()
+    for node in program:
+        if node.op is op:
+            memory = node.src[0]
+            while memory.op not in GroupOp.Define:
+                memory = memory.src[0]
+            if memory.dtype.addrspace is AddrSpace.GLOBAL:
+                found.add(memory.arg)
+    return tuple(sorted(found))
+
+
+def _show(spec: ProgramSpec, binary: bytes, compiler: Compiler) -> None:
+    if DEBUG >= 3:
+        print(f"{spec.name}: {', '.join(map(str, spec.applied_opts)) or 'no moves'}")
+    if DEBUG >= 6:
+        for number, node in enumerate(spec.uops):
+            print(f"{number:5d} {node.op!s:20s} {node.dtype!s:32s} {node.arg}")
+    if DEBUG >= 4:
+        print(spec.source)
+    if DEBUG >= 7:
+        print(compiler.disassemble(binary))
+
+
+# *** keys ***
+
+
+def disk_key_of(ast: UOp, renderer: Renderer, compiler: Compiler) -> str:
+    """Names everything that the program depends on; the same in every process."""
+    settings = " ".join(repr(setting) for setting in _SETTINGS)
+    return "\n".join(
+        [
+            ast.key.hex(),
+            target_key(renderer.target),
+            renderer.cache_key,
+            compiler.cache_key,
+            settings,
+            source_key(type(renderer)),
+        ]
+    )
+
+
+@functools.cache
+def target_key(target: Target) -> str:
+    """The target as text, sets in a fixed order."""
+    parts = []
+    for name in target.__dataclass_fields__:
+        value = getattr(target, name)
+        if isinstance(value, frozenset):
+            value = sorted(map(repr, value))
+        parts.append(f"{name}={value!r}")
+    return " ".join(parts)
+
+
+@functools.cache
+def source_key(renderer_type: type) -> str:
+    """A hash of the sizes and times of the source files that generate code.
+
+    Reading their contents would take longer than most kernels take from the cache.
+    """
+    root = Path(__file__).parent.parent
+    digest = hashlib.blake2b(digest_size=16)
+    for source in _SOURCES:
+        path = root / source
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            _add_file(digest, file)
+    for kind in renderer_type.__mro__:
+        module = sys.modules.get(kind.__module__)
+        if module is not None and getattr(module, "__file__", None):
+            _add_file(digest, Path(str(module.__file__)))
+    return digest.hexdigest()
+
+
+def _add_file(digest: hashlib.blake2b, file: Path) -> None:
+    try:
+        status = os.stat(file)
+    except OSError:  # inside a zip file, say: then the name alone must do
+        digest.update(f"{file}\n".encode())
+        return
+    digest.update(f"{file.name} {status.st_size} {status.st_mtime_ns}\n".encode())
