@@ -156,7 +156,7 @@ class HCQDevice(CompiledDevice):
         report = self.state_report()
         return DeviceError(
             f"{self.name} did not finish {running} within {HCQ_TIMEOUT.value} ms",
-            "",
+            self.provider,
             "; ".join(filter(None, (f"its timeline is at {reached}, not at {value}", report))),
             "if the kernel just takes long, raise HCQ_TIMEOUT (milliseconds)",
         )

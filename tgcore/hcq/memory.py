@@ -41,6 +41,10 @@ class HCQAllocator(LRUAllocator[HCQMemory]):
         self.device = device
         self._staging: list[tuple[HCQMemory, int]] = []  # memory, timeline value of its last use
 
+    @property
+    def provider(self) -> str:
+        return self.device.provider
+
     @abstractmethod
     def _alloc(self, nbytes: int) -> HCQMemory: ...
 

@@ -27,6 +27,11 @@ class Allocator(ABC, Generic[Memory]):
         self.used = 0
         self._lock = threading.RLock()
 
+    @property
+    def provider(self) -> str:
+        """Which wheel supplies the device, for messages."""
+        return ""
+
     def alloc(self, nbytes: int) -> Memory:
         """Memory of that size; OutOfMemoryError if there is not so much."""
         memory = self._alloc_or_complain(nbytes)
@@ -80,7 +85,7 @@ class Allocator(ABC, Generic[Memory]):
         left = "" if free is None else f", {_size(free)} are free"
         return OutOfMemoryError(
             f"{self.name} is out of memory: {_size(nbytes)} were asked for",
-            "",
+            self.provider,
             f"{_size(self.used)} are in use{left}",
             "use smaller batches, or drop tensors that are no longer needed",
         )

@@ -118,6 +118,7 @@ class CompiledDevice:
     ) -> None:
         self.name, self.allocator, self.graph = name, allocator, graph
         self._renderer, self._compiler = renderer, compiler
+        self.provider = ""  # wheel and version that supply it, for messages; the registry knows
 
     @property
     def renderer(self) -> Renderer:

@@ -121,6 +121,7 @@ class DeviceRegistry:
             why = f"its plugin opened a {type(device).__name__}, not a CompiledDevice"
             fix = f"pip install --upgrade {backend.entry.distribution}"
             raise DeviceError(what, backend.entry.provider, why, fix)
+        device.provider = backend.entry.provider
         return device
 
     def _choose(self, dev: str, names: tuple[str, ...]) -> str:

@@ -148,6 +148,7 @@ def test_timeout_names_the_kernel_and_the_next_operation_works(device: CPUDevice
         device.synchronize()
     assert "CPU did not finish slow within 50 ms" in str(caught.value)
     assert "its processor is in kernel slow" in str(caught.value)
+    assert "from: tg-cpu 0" in str(caught.value)
     assert data.numpy()[0] == 1
 
 
@@ -171,7 +172,7 @@ def test_interrupt_in_a_long_kernel(device: CPUDevice) -> None:
 def test_absurd_allocation(device: CPUDevice) -> None:
     free = host.available_memory()
     assert free is not None
-    with pytest.raises(OutOfMemoryError, match="are free"):
+    with pytest.raises(OutOfMemoryError, match="from: tg-cpu [^$]*are free"):
         Buffer("CPU", 2 * free, dtypes.uint8).ensure_allocated()
     assert zeros().numpy()[0] == 0
 
