@@ -172,7 +172,7 @@ def test_interrupt_in_a_long_kernel(device: CPUDevice) -> None:
 def test_absurd_allocation(device: CPUDevice) -> None:
     free = host.available_memory()
     assert free is not None
-    with pytest.raises(OutOfMemoryError, match="from: tg-cpu [^$]*are free"):
+    with pytest.raises(OutOfMemoryError, match=r"from: tg-cpu [^$]*are free"):
         Buffer("CPU", 2 * free, dtypes.uint8).ensure_allocated()
     assert zeros().numpy()[0] == 0
 
