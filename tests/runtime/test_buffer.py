@@ -124,3 +124,28 @@ def test_zero_copy_arrays_keep_the_memory() -> None:
     gc.collect()
     other = Buffer("CPU", 1 << 16, dtypes.int32, initial=bytes(1 << 18))
     assert array.min() == array.max() == 7 and other.numpy().max() == 0
+
+
+def test_freeing_amid_an_allocation_does_not_block() -> None:
+    fake = Fake()
+    piece = fake.alloc(40)
+    with fake._lock:  # as the garbage collector may find it
+        fake.free(piece, 40)
+        assert fake.used == 40
+    assert fake.alloc(30) != piece
+    assert fake.used == 30 and fake.alloc(40) == piece
+
+
+def test_memory_that_is_not_kept_waits_for_the_queue() -> None:
+    pytest.importorskip("tg_cpu")
+    device = Device["CPU"]
+    kept = device.allocator.bytes_kept  # type: ignore[attr-defined]
+    device.allocator.bytes_kept = 0  # type: ignore[attr-defined]
+    try:
+        source = Buffer("CPU", 1 << 20, dtypes.uint8, initial=b"a" * (1 << 20))
+        for _ in range(200):
+            copy = Buffer("CPU", 1 << 20, dtypes.uint8).copy_from(source)
+            source, copy = copy, source
+        assert source.numpy().min() == source.numpy().max() == ord("a")
+    finally:
+        device.allocator.bytes_kept = kept  # type: ignore[attr-defined]

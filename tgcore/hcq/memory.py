@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from tgcore.runtime.allocator import LRUAllocator
@@ -39,7 +40,10 @@ class HCQAllocator(LRUAllocator[HCQMemory]):
     def __init__(self, device: HCQDevice, **options: Any) -> None:
         super().__init__(device.name, **options)
         self.device = device
-        self._staging: list[tuple[HCQMemory, int]] = []  # memory, timeline value of its last use
+        self._leaving: deque[tuple[int, HCQMemory, int]] = deque()  # until this timeline value
+        self._staging: deque[tuple[HCQMemory, int]] = (
+            deque()
+        )  # memory, timeline value of its last use
 
     @property
     def provider(self) -> str:
@@ -52,9 +56,22 @@ class HCQAllocator(LRUAllocator[HCQMemory]):
         """Memory that the host sees and the device can copy from and to."""
         raise NotImplementedError(f"{self.name} has memory that the host cannot see, and no other")
 
+    def _release(self, memory: HCQMemory, nbytes: int) -> None:
+        """Commands in the queues may still use the memory: it is freed once they are done."""
+        reached = self.device.timeline.value
+        self._leaving.append((self.device.submitted, memory, nbytes))
+        while self._leaving and self._leaving[0][0] <= reached:
+            _, old, size = self._leaving.popleft()
+            self._free(old, size)
+
     def free_cache(self) -> None:
-        if self._kept:
-            self.device.synchronize()  # commands in the queues may still use the memory
+        if self._kept or self._leaving or self._returned:
+            self.device.synchronize()
+        with self._lock:
+            leaving = list(self._leaving)
+            self._leaving.clear()
+        for _, memory, nbytes in leaving:
+            self._free(memory, nbytes)
         super().free_cache()
 
     def as_memoryview(self, memory: HCQMemory) -> memoryview | None:
@@ -98,9 +115,8 @@ class HCQAllocator(LRUAllocator[HCQMemory]):
 
     def _next_staging(self) -> HCQMemory:
         """One of two pieces in turn: the host fills one while the device reads the other."""
-        with self._lock:
-            if len(self._staging) < 2:
-                return self._alloc_staging(_STAGING_BYTES)
-            staging, last_use = self._staging.pop(0)
+        if len(self._staging) < 2:
+            return self._alloc_staging(_STAGING_BYTES)
+        staging, last_use = self._staging.popleft()
         self.device.wait_for(last_use)
         return staging

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from abc import ABC, abstractmethod
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import Any, Generic, TypeVar
 
 from tgcore.errors import OutOfMemoryError
@@ -25,7 +26,8 @@ class Allocator(ABC, Generic[Memory]):
     def __init__(self, name: str) -> None:
         self.name = name
         self.used = 0
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
+        self._returned: deque[tuple[Memory, int]] = deque()  # freed, not yet dealt with
 
     @property
     def provider(self) -> str:
@@ -34,18 +36,40 @@ class Allocator(ABC, Generic[Memory]):
 
     def alloc(self, nbytes: int) -> Memory:
         """Memory of that size; OutOfMemoryError if there is not so much."""
-        memory = self._alloc_or_complain(nbytes)
+        memory = self._reuse(nbytes)
+        if memory is None:
+            memory = self._alloc_or_complain(nbytes)
         with self._lock:
             self.used += nbytes
+        self._settle()
         return memory
 
     def free(self, memory: Memory, nbytes: int) -> None:
-        """Take memory back."""
-        with self._lock:
-            self.used -= nbytes
-        self._give_back(memory, nbytes)
+        """Take memory back. Never blocks: the garbage collector may call it amid anything."""
+        self._returned.append((memory, nbytes))
+        self._settle()
 
-    def _give_back(self, memory: Memory, nbytes: int) -> None:
+    def _settle(self) -> None:
+        """Deal with returned memory, unless someone is at it, who then does so in the end."""
+        while self._returned and self._lock.acquire(blocking=False):
+            try:
+                while self._returned:
+                    memory, nbytes = self._returned.popleft()
+                    self.used -= nbytes
+                    self._take_back(memory, nbytes)
+            finally:
+                self._lock.release()
+
+    def _reuse(self, nbytes: int) -> Memory | None:
+        """Memory of that size that was kept, if there is any."""
+        return None
+
+    def _take_back(self, memory: Memory, nbytes: int) -> None:
+        """Keep or free returned memory; the lock is held."""
+        self._release(memory, nbytes)
+
+    def _release(self, memory: Memory, nbytes: int) -> None:
+        """Give memory back to the system as soon as the device no longer uses it."""
         self._free(memory, nbytes)
 
     def free_cache(self) -> None:
@@ -53,7 +77,7 @@ class Allocator(ABC, Generic[Memory]):
 
     def unlock(self) -> None:
         """In a process just forked: forget that another thread held the lock."""
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
 
     def available(self) -> int | None:
         """Bytes that could still be allocated, or None if that is not known."""
@@ -96,7 +120,7 @@ class Allocator(ABC, Generic[Memory]):
 
     @abstractmethod
     def _free(self, memory: Memory, nbytes: int) -> None:
-        """Give memory back to the system, once the device no longer uses it."""
+        """Give memory back to the system; the device does not use it any more."""
 
     @abstractmethod
     def copyin(self, dest: Memory, source: memoryview) -> None:
@@ -132,31 +156,32 @@ class LRUAllocator(Allocator[Memory]):
         self._kept: OrderedDict[int, tuple[Memory, int]] = OrderedDict()  # by a running number
         self._by_size: dict[int, list[int]] = {}
         self._kept_bytes = 0
-        self._counter = 0
+        self._numbers = itertools.count()
 
-    def alloc(self, nbytes: int) -> Memory:
+    def _reuse(self, nbytes: int) -> Memory | None:
         with self._lock:
-            if numbers := self._by_size.get(nbytes):
-                memory = self._take(numbers[-1])
-                self.used += nbytes
-                return memory
-        return super().alloc(nbytes)
+            numbers = self._by_size.get(nbytes)
+            if not numbers:
+                return None
+            self._kept_bytes -= nbytes
+            return self._kept.pop(numbers.pop())[0]
 
-    def _give_back(self, memory: Memory, nbytes: int) -> None:
-        dropped: list[tuple[Memory, int]] = []
-        with self._lock:
-            self._counter += 1
-            self._kept[self._counter] = (memory, nbytes)
-            self._by_size.setdefault(nbytes, []).append(self._counter)
-            self._kept_bytes += nbytes
-            while self._kept_bytes > self.bytes_kept:
-                oldest = next(iter(self._kept))
-                size = self._kept[oldest][1]
-                dropped.append((self._take(oldest), size))
-        for old, size in dropped:
-            self._free(old, size)
+    def _take_back(self, memory: Memory, nbytes: int) -> None:
+        number = next(self._numbers)
+        self._kept[number] = (memory, nbytes)
+        self._by_size.setdefault(nbytes, []).append(number)
+        self._kept_bytes += nbytes
+        while self._kept_bytes > self.bytes_kept:
+            self._release(*self._drop_oldest())
+
+    def _drop_oldest(self) -> tuple[Memory, int]:
+        number, (memory, nbytes) = self._kept.popitem(last=False)
+        self._by_size[nbytes].remove(number)
+        self._kept_bytes -= nbytes
+        return memory, nbytes
 
     def free_cache(self) -> None:
+        self._settle()
         with self._lock:
             kept = list(self._kept.values())
             self._kept.clear()
@@ -164,15 +189,6 @@ class LRUAllocator(Allocator[Memory]):
             self._kept_bytes = 0
         for memory, nbytes in kept:
             self._free(memory, nbytes)
-
-    def _take(self, number: int) -> Memory:
-        memory, nbytes = self._kept.pop(number)
-        numbers = self._by_size[nbytes]
-        numbers.remove(number)
-        if not numbers:
-            del self._by_size[nbytes]
-        self._kept_bytes -= nbytes
-        return memory
 
 
 def _size(nbytes: int) -> str:

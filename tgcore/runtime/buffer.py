@@ -167,12 +167,13 @@ class Buffer:
         if self.base is not None:
             self._memory = self.allocator.offset(self.base.memory, self.nbytes, self.offset)
             return
-        self._memory = self.allocator.alloc(self.nbytes)
-        used = GlobalCounters.mem_used = GlobalCounters.mem_used + self.nbytes
-        GlobalCounters.peak_mem = max(GlobalCounters.peak_mem, used)
+        nbytes = self.nbytes
+        self._memory = self.allocator.alloc(nbytes)
+        GlobalCounters.mem_used += nbytes
+        GlobalCounters.peak_mem = max(GlobalCounters.peak_mem, GlobalCounters.mem_used)
         if observers.buffer_allocated:
             observers.buffer_allocated(
-                device=self.device, nbytes=self.nbytes, dtype=self.dtype, number=self.number
+                device=self.device, nbytes=nbytes, dtype=self.dtype, number=self.number
             )
 
     def deallocate(self) -> None:
@@ -180,10 +181,11 @@ class Buffer:
         memory, self._memory = self._memory, None
         if memory is None or self.base is not None or self.owner is not None:
             return
-        GlobalCounters.mem_used -= self.nbytes
-        self.allocator.free(memory, self.nbytes)
+        nbytes = self.nbytes
+        GlobalCounters.mem_used -= nbytes
+        self.allocator.free(memory, nbytes)
         if observers.buffer_freed:
-            observers.buffer_freed(device=self.device, nbytes=self.nbytes, number=self.number)
+            observers.buffer_freed(device=self.device, nbytes=nbytes, number=self.number)
 
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # at the end of the process devices are closed and modules empty, hence the default value

@@ -12,7 +12,7 @@ from tgcore.errors import DeviceError
 from tgcore.helpers import DEBUG, DEV
 from tgcore.plugin import discovery
 from tgcore.plugin.discovery import Backend
-from tgcore.plugin.visible import only_visible, physical_index
+from tgcore.plugin.visible import VARIABLE, only_visible, physical_index
 from tgcore.runtime import disk
 from tgcore.runtime.compiled import CompiledDevice
 
@@ -148,8 +148,10 @@ class DeviceRegistry:
             result = discovery.probe(backend)
             if only_visible(result.devices) or (result.devices and not backend.description.hcq):
                 found.append((backend.description.priority, name))
+            elif result.devices:
+                reasons.append(f"{name}: {VARIABLE} hides all devices (unset it)")
             else:
-                reasons.append(f"{name}: {result.reason or 'no device is visible'} ({result.fix})")
+                reasons.append(f"{name}: {result.reason} ({result.fix})")
         if found:
             return max(found)[1]
         if not names:
