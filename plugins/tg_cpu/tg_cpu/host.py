@@ -11,12 +11,18 @@ from pathlib import Path
 from tgcore.errors import DeviceError
 
 
+def allowed_processors() -> int:
+    """How many processors this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def thread_count() -> int:
     """Threads to compute with: the processors this process may use, at most CPU_COUNT."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     text = os.environ.get("CPU_COUNT", "")
     if not text:
-        return allowed or 1
+        return allowed_processors()
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise DeviceError(
             f"CPU_COUNT={text!r} is no number of threads",
@@ -24,7 +30,7 @@ def thread_count() -> int:
             "",
             "e.g. CPU_COUNT=2, or unset it",
         )
-    return min(int(text), allowed or 1)
+    return min(int(text), allowed_processors())
 
 
 @functools.cache

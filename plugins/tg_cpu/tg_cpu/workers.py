@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import threading
 import time
 from array import array
@@ -11,7 +10,7 @@ from typing import Any, Final
 
 from tg_cpu import processor
 from tg_cpu.filecache import cached
-from tg_cpu.host import has_half, host_key
+from tg_cpu.host import allowed_processors, has_half, host_key
 from tg_cpu.loader import LoadedCode, load_code
 from tg_cpu.native import OWN_SYMBOLS, ffi, libc, pointer, view
 from tgcore.errors import DeviceError
@@ -69,7 +68,7 @@ class Processor:
         self.state = pointer(self.address)
         self.ring = lasting_memory(_RING_WORDS * 8, zero=False)
         self._words = view(self.address, processor.STATE_BYTES).cast("q")
-        self._spins = _SPINS if threads > 1 or (os.cpu_count() or 1) > 1 else 0
+        self._spins = _SPINS if allowed_processors() > 1 else 0
         self._started: list[threading.Thread] = []
         self._lock = threading.Lock()
         self.closed = False
@@ -146,5 +145,9 @@ def lasting_memory(nbytes: int, *, zero: bool = True) -> int:
 
 def host_wait(address: int, value: int, seconds: float) -> bool:
     """Wait on a signal from the host: spin shortly, then sleep for at most so long."""
-    wait = functions().wait
-    return bool(wait(pointer(address), value, _HOST_SPINS, int(seconds * 1e9)))
+    return bool(functions().wait(pointer(address), value, _host_spins(), int(seconds * 1e9)))
+
+
+@functools.cache
+def _host_spins() -> int:
+    return _HOST_SPINS if allowed_processors() > 1 else 0
