@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -147,3 +151,18 @@ def test_what_the_machine_can_do() -> None:
     target = device.renderer.target
     assert dtypes.float32 in target.dtypes and target.vector_bytes in (16, 32, 64)
     assert target.threads >= 1
+
+
+@needs_c
+def test_the_conformance_kit_with_c(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n0", "--pyargs",
+         "tgcore.testing", "--tg-device", "CPU", "-k", "float32 or float16 or not test_programs"],
+        env=os.environ | {"CPU_RENDERER": "c"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
