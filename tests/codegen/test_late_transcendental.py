@@ -78,8 +78,8 @@ def test_power_of_special_values(dtype):
     wrong |= (wanted == 0) & (np.signbit(got) != np.signbit(wanted))
     with np.errstate(all="ignore"):
         close = np.isclose(got, wanted, rtol=2e-6 if dtype is F32 else 1e-12) & (wanted != 0)
-    bad = [(a, b, g, w) for a, b, g, w in zip(x[wrong & ~close], y[wrong & ~close],
-                                             got[wrong & ~close], wanted[wrong & ~close])]  # fmt: skip
+    where = wrong & ~close
+    bad = list(zip(x[where], y[where], got[where], wanted[where]))
     assert not bad, bad[:10]
 
 

@@ -16,6 +16,7 @@ from tgcore.codegen.late.decompositions import decompositions
 from tgcore.codegen.late.linearize import linearize
 from tgcore.codegen.target import Target
 from tgcore.dtype import dtypes
+from tgcore.renderer.c import CRenderer
 from tgcore.renderer.llvm import LLVMRenderer
 from tgcore.uop.node import UOp
 from tgcore.uop.ops import AxisType, Ops
@@ -92,7 +93,7 @@ NUMPY = {
 }  # fmt: skip
 
 
-def elementwise_program(function, in_dtypes, out_dtype, count, lanes, target):
+def elementwise_program(function, in_dtypes, out_dtype, count, lanes, target):  # noqa: PLR0917
     """The linear program of out[i] = function(a[i], b[i], ...)."""
     size = UOp.const(dtypes.int32, count // lanes)
     loop = UOp(Ops.RANGE, dtypes.int32, (size,), (0, AxisType.LOOP))
@@ -109,7 +110,7 @@ def elementwise_program(function, in_dtypes, out_dtype, count, lanes, target):
     return linearize(sink, target)
 
 
-def elementwise(
+def elementwise(  # noqa: PLR0917
     function, arrays, in_dtypes, out_dtype, lanes=8, target=LLVM_TARGET, language="llvm", opt=1
 ):
     """function applied to arrays (of bits, for types that numpy lacks) by a compiled kernel."""
@@ -124,7 +125,7 @@ def elementwise(
     return out[: len(arrays[0])]
 
 
-LANGUAGES = {"llvm": (LLVMRenderer, LLVMKernel)}
+LANGUAGES = {"llvm": (LLVMRenderer, LLVMKernel), "c": (CRenderer, CKernel)}
 
 
 def ulp_error(got, exact):

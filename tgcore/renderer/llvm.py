@@ -1,8 +1,8 @@
 """LLVM IR text: one language for many devices.
 
-A kernel is an internal function with one `noalias` pointer a buffer, and a small exported entry that
-unpacks the arguments of the device's calling convention. A target with another convention overrides
-`entry`, `parameters`, `special`, `barrier`, `local_memory` and `pointer_type`.
+A kernel is an internal function with one `noalias` pointer a buffer, and a small exported entry
+that unpacks the arguments of the device's calling convention. A target with another convention
+overrides `entry`, `signature`, `special`, `barrier`, `local_memory` and `pointer_type`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tgcore.uop.ops import Ops
 class LLVMRenderer(Renderer):
     """Writes a linear program as LLVM IR, for CPU-like devices.
 
-    The entry is `void NAME(const int64_t *args, int32_t thread)`: `args` holds the buffers' addresses,
-    then the variables' values.
+    The entry is `void NAME(const int64_t *args, int32_t thread)`: `args` holds the addresses of
+    the buffers, then the values of the variables.
     """
 
     code_for_op: ClassVar[Mapping[Ops, Any]] = CODE_FOR_OP

@@ -359,7 +359,9 @@ def _upper_half(body: LLVMBody, name: str, source: DType, target: DType, signed:
     number = _checked(body, rest, source, dtypes.int64.vec(source.count))
     top = constant(-(1 << 63), dtypes.int64.vec(source.count))
     upper = body.emit(f"xor {type_name(target)} {number}, {top}")
-    large = body.emit(f"fcmp oge {kind} {name}, {limit}")
+    is_upper = body.emit(f"fcmp oge {kind} {name}, {limit}")
+    fits = body.emit(f"fcmp olt {kind} {name}, {constant(2.0**64, source)}")
+    large = body.emit(f"and {flag} {is_upper}, {fits}")
     result = type_name(target)
     return body.emit(f"select {flag} {large}, {result} {upper}, {result} {signed}")
 
