@@ -16,7 +16,7 @@ from tgcore.errors import CompileError
 from tgcore.renderer.base import Compiler
 
 _C_OPTIONS = ("-O3", "-march=native", "-fPIC", "-shared", "-nostartfiles", "-fno-math-errno",
-              "-ffp-contract=off", "-fno-strict-aliasing", "-w")  # fmt: skip
+              "-ffp-contract=fast", "-fno-strict-aliasing", "-w")  # fmt: skip
 
 
 class LLVMCompiler(Compiler):
