@@ -14,9 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tg_cpu import host
-from tg_cpu.device import CPUDevice
-from tg_cpu.workers import Processor, functions
+from tg_cpu import host, llvm, processor
+from tg_cpu.device import CPUDevice, CPUProgram, CPUQueue
+from tg_cpu.loader import load_code
+from tg_cpu.workers import Functions, Processor, functions
 
 from tests.hcq import kernels
 from tgcore.dtype import dtypes
@@ -81,7 +82,7 @@ def test_the_ring_wraps_and_fills(device: CPUDevice) -> None:
 
 
 def test_a_full_ring_holds_the_host_back() -> None:
-    processor = Processor(1)
+    other = Processor(1)
     gate = Device["CPU"].new_signal()  # type: ignore[attr-defined]
     done = Device["CPU"].new_signal()  # type: ignore[attr-defined]
     wait = array("q", [4 | 3 << 8, gate.address, 1])
@@ -89,10 +90,10 @@ def test_a_full_ring_holds_the_host_back() -> None:
     block = array("q", [3 | 3 << 8, done.address, 0] * 2000)
 
     def fill() -> None:
-        processor.submit(wait)
+        other.submit(wait)
         for n in range(1, count + 1):
             block[2::3] = array("q", [n] * 2000)
-            processor.submit(block)
+            other.submit(block)
 
     thread = threading.Thread(target=fill)
     thread.start()
@@ -101,7 +102,25 @@ def test_a_full_ring_holds_the_host_back() -> None:
     gate.value = 1
     thread.join(10)
     assert done.wait(count, timeout=10)
-    assert processor.close()
+    assert other.close()
+
+
+def test_a_system_without_futex(monkeypatch: pytest.MonkeyPatch, device: CPUDevice) -> None:
+    monkeypatch.setattr(processor, "_FUTEX_NUMBER", {})
+    text = processor.source(half=False)
+    assert "usleep" in text and "syscall" not in text
+    other = Processor(2)
+    other.native = Functions(load_code(llvm.compile_ir(text)))
+    program, data = kernels.load(device, "by_thread", 1, threads=3), zeros(48)
+    assert isinstance(program, CPUProgram)
+    done = device.new_signal()
+    for n in range(1, 21):
+        queue = CPUQueue().exec(program, [data.memory.address]).signal(done, n)
+        other.submit(queue.words, 3)
+        assert done.wait(n, timeout=10)
+        time.sleep(0.002)
+    assert data.numpy()[::16].tolist() == [20, 40, 60]
+    assert other.close()
 
 
 def test_many_host_threads(device: CPUDevice) -> None:
