@@ -149,30 +149,34 @@ def _instantiate(
     """The template over these buffers, with new memory for what it makes."""
     made: dict[UOp, UOp] = {}
 
-    def real(node: UOp) -> UOp:
-        found = made.get(node)
-        if found is None:
-            if node.op is Ops.BUFFER_VIEW:
-                found = node.replace(src=(real(node.src[0]),))
-            else:
-                unique = node.src[0].arg
-                if unique[0] == "input":
-                    found = buffers[unique[1]]
-                else:
-                    found = UOp.new_buffer(node.src[1].arg, node.arg, node.dtype)
-            made[node] = found
-        return found
-
     items = tuple(
-        ScheduleItem(item.ast, tuple([real(b) for b in item.buffers]), item.metadata)
+        ScheduleItem(
+            item.ast, tuple([_real(b, made, buffers) for b in item.buffers]), item.metadata
+        )
         for item in template.items
     )
     outputs = {
-        source: output.substitute({b: real(b) for b in _memory_of(output)})
+        source: output.substitute({b: _real(b, made, buffers) for b in _memory_of(output)})
         for source, output in zip(sink.src, template.outputs)
     }
     used = {v.arg[0] for item in template.items for v in item.ast.variables()}
     return Schedule(items, outputs, {k: v for k, v in variables.items() if k in used})
+
+
+def _real(node: UOp, made: dict[UOp, UOp], buffers: list[UOp]) -> UOp:
+    """A template's memory as real memory. (No closure: it would keep the buffers in a cycle.)"""
+    found = made.get(node)
+    if found is None:
+        if node.op is Ops.BUFFER_VIEW:
+            found = node.replace(src=(_real(node.src[0], made, buffers),))
+        else:
+            unique = node.src[0].arg
+            if unique[0] == "input":
+                found = buffers[unique[1]]
+            else:
+                found = UOp.new_buffer(node.src[1].arg, node.arg, node.dtype)
+        made[node] = found
+    return found
 
 
 def _memory_of(node: UOp) -> list[UOp]:
