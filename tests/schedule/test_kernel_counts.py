@@ -116,3 +116,9 @@ def test_without_pcontig_the_same_graph_is_three_kernels_again() -> None:
     with Context(PCONTIG=2):
         kernels(softmax(buffer(8, 16)))
     assert len(kernels(softmax(buffer(8, 16)))) == 3
+
+
+def test_every_access_of_a_kernel_has_one_index() -> None:
+    total = buffer(4, 6, 8).reduce_axis(Ops.ADD, (2,)).expand((4, 6, 5)) * buffer(4, 6, 5)
+    accesses = [n for k in kernels(total) for n in k.toposort() if n.op is Ops.INDEX]
+    assert len(accesses) > 3 and all(len(n.src) == 2 for n in accesses)

@@ -96,7 +96,7 @@ def _cut_kernel(cut: Cut, node: UOp, device: str) -> None:
         index = target_memory.index(flat_index(sizes, ranges), dtype=node.dtype)
         overwrites = None
     table, memories = _parameters(cut, [index, value], target_memory)
-    body = index.substitute(table).store(value.substitute(table))
+    body = _with_parameters(index, table).store(_with_parameters(value, table))
     ast = canonical_kernel(UOp.sink(body.end(*ranges)))
     reads = tuple(_memory_nodes(cut, value))
     _add_step(cut, Step(ast, tuple(memories), target_memory, node, reads, overwrites))
@@ -127,6 +127,21 @@ def _parameters(cut: Cut, roots: Iterable[UOp], written: UOp) -> tuple[dict[UOp,
             number = memories.index(memory)
             table[node] = UOp.define(Ops.DEFINE_GLOBAL, memory.dtype, size, number)
     return table, memories
+
+
+def _with_parameters(root: UOp, table: dict[UOp, UOp]) -> UOp:
+    """The expression over parameters, each read at its position in row-major order."""
+    done: dict[UOp, UOp] = dict(table)
+    for node in root.toposort(lambda n: n not in table):
+        src = tuple([done.get(s, s) for s in node.src])
+        if src == node.src:
+            continue
+        if node.op is Ops.INDEX and node.src[0] in table and node.src[0].op is Ops.BUFFERIZE:
+            sizes = [to_sint(r.src[0]) for r in node.src[0].src[1:] if r.op is Ops.RANGE]
+            if node.src[0].src[0].op is not Ops.ASSIGN:
+                src = (src[0], flat_index(sizes, src[1:]))
+        done[node] = node.replace(src=src)
+    return done.get(root, root)
 
 
 # *** canonical form ***

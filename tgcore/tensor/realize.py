@@ -1,0 +1,147 @@
+"""Running what tensors stand for, and telling every live tensor what is in memory now.
+
+The rule about overwritten memory: an assign changes the tensor that it is called on, and views of
+the same memory with it. Everything that was computed from the old value keeps it: such tensors
+are computed in the same schedule, before the assign. Gradients are the exception (storing them only
+because they are still at hand would cost kernels): one that was not realised before an assign
+overwrote what it needs says so when it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tgcore.runtime import execute
+from tgcore.runtime.device import Device
+from tgcore.schedule import create_schedule
+from tgcore.tensor.core import StaleError, TensorCore, is_memory, live_tensors, memory_behind
+from tgcore.uop.node import UOp
+from tgcore.uop.ops import Ops
+
+# asked before each run, with the nodes to be run: what else must run then
+before_run: list[Callable[[dict[UOp, None]], list[UOp]]] = []
+
+
+def realize(tensors: Iterable[TensorCore]) -> None:
+    """Compute the tensors, all in one schedule."""
+    wanted: dict[UOp, None] = {}
+    for tensor in tensors:
+        if tensor._stale:
+            raise StaleError(
+                "this gradient was not computed before the values that it needs were overwritten "
+                "(by an optimiser's step, for example): call .realize() on it before that"
+            )
+        if not is_memory(tensor.uop):
+            wanted[tensor.uop] = None
+    run_nodes(wanted)
+
+
+def run_nodes(wanted: dict[UOp, None]) -> None:
+    """Compute the nodes, and rewrite every live tensor that contains one."""
+    table: dict[UOp, UOp] = {}
+    for node in [n for n in wanted if 0 in n.known_shape]:
+        del wanted[node]
+        table[node] = _empty(node)
+    if wanted:
+        _run(wanted, table)
+    if table:
+        _rewrite_live(table)
+
+
+def _empty(node: UOp) -> UOp:
+    return UOp.new_buffer(node.device or Device.DEFAULT, 0, node.dtype).reshape(node.known_shape)
+
+
+def _run(wanted: dict[UOp, None], table: dict[UOp, UOp]) -> None:
+    nodes = UOp.sink(*wanted).toposort()
+    for hook in before_run:
+        for extra in hook(nodes):
+            wanted[extra] = None
+            nodes |= extra.toposort()
+    assigns = [n for n in nodes if n.op is Ops.ASSIGN]
+    if assigns:
+        _keep_old_values(assigns, wanted)
+    for tensor in live_tensors:
+        # what is stored on the way is kept for the tensors that are just that
+        if tensor.uop.op in (Ops.CONTIGUOUS, Ops.COPY) and tensor.uop in nodes:
+            wanted[tensor.uop] = None
+    for device, group in _by_device(wanted).items():
+        schedule = create_schedule(UOp.sink(*group), device)
+        execute.run(schedule.items, schedule.variables)
+        table.update(schedule.outputs)
+    for node in UOp.sink(*wanted).toposort():
+        if node.op is Ops.ASSIGN:
+            table[node] = _target_of(node)
+
+
+def _target_of(assign: UOp) -> UOp:
+    """The memory that an assign wrote, seen through the same views."""
+    target = assign.src[0]
+    while (inner := next((n for n in target.toposort() if n.op is Ops.ASSIGN), None)) is not None:
+        target = target.substitute({inner: inner.src[0]})
+    return target
+
+
+def _by_device(wanted: dict[UOp, None]) -> dict[str, list[UOp]]:
+    """Constants apart, by their devices: nothing else ties them to one."""
+    groups: dict[str, list[UOp]] = {}
+    rest: list[UOp] = []
+    for node in wanted:
+        is_constant = node.base.op is Ops.CONST and node.device not in (None, Device.DEFAULT)
+        group = groups.setdefault(str(node.device), []) if is_constant else rest
+        group.append(node)
+    if rest:
+        devices = {n.device for n in rest} - {None}
+        only = devices.pop() if len(devices) == 1 else None
+        groups.setdefault(only or Device.DEFAULT, []).extend(rest)
+    return groups
+
+
+# *** old values ***
+
+
+def _keep_old_values(assigns: list[UOp], wanted: dict[UOp, None]) -> None:
+    """Add what reads memory that is about to be overwritten, and lives on."""
+    written = {memory for a in assigns if (memory := memory_behind(_target_of(a))) is not None}
+    gradients = {id(t.grad) for t in live_tensors if t.grad is not None}
+    candidates: dict[UOp, list[TensorCore]] = {}
+    for tensor in live_tensors:
+        if memory_behind(tensor.uop) is None and not tensor._stale:
+            candidates.setdefault(tensor.uop, []).append(tensor)
+    readers = _readers(list(candidates), written)
+    for node in readers:
+        if node in wanted:
+            continue
+        if all(id(t) in gradients for t in candidates[node]):
+            for tensor in candidates[node]:
+                tensor._stale = True
+        elif not (node.op is Ops.ASSIGN and node not in wanted):
+            wanted[node] = None
+
+
+def _readers(roots: list[UOp], written: set[UOp]) -> list[UOp]:
+    """The roots that read the memory as it is before it is overwritten."""
+    reads: dict[UOp, bool] = {}
+    for node in UOp.sink(*roots).toposort():
+        if node.op is Ops.BUFFER:
+            reads[node] = node in written
+        elif node.op is Ops.ASSIGN:
+            reads[node] = reads[node.src[1]]  # the target is written, not read
+        else:
+            reads[node] = any([reads[s] for s in node.src])
+    return [root for root in roots if reads[root]]
+
+
+def _rewrite_live(table: dict[UOp, UOp]) -> None:
+    """Every live tensor's graph, with what is in memory now."""
+    affected: dict[UOp, list[TensorCore]] = {}
+    for tensor in live_tensors:
+        if not is_memory(tensor.uop):
+            affected.setdefault(tensor.uop, []).append(tensor)
+    if not affected:
+        return
+    roots = UOp.sink(*affected)
+    for old, new in zip(affected, roots.substitute(table).src, strict=True):
+        if new is not old:
+            for tensor in affected[old]:
+                tensor.uop = new
