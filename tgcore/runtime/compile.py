@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +34,7 @@ from tgcore.uop.node import UOp, sint, to_sint
 from tgcore.uop.ops import GroupOp, Ops
 from tgcore.uop.pattern import PatternMatcher
 from tgcore.uop.rewrite import graph_rewrite
+from tgcore.uop.spec import spec_program, verify
 
 # settings that change what a kernel becomes
 _SETTINGS: Final = (NOOPT, PCONTIG, THREADS)
@@ -89,7 +91,12 @@ def make_program(
     lowered = lower_kernel(optimized, target)
     matcher = _late_matcher(target, renderer.extra_matcher)
     graph = graph_rewrite(lowered, matcher, name="decompositions")
+    if DEBUG >= 5:
+        print(f"{optimized.name}: UOps")
+        print(_listing(graph.toposort()))
     program = linearize(graph, target)
+    if SPEC:
+        verify(program, spec_program, f"program {ansistrip(optimized.name)}")
     function_name = re.sub(r"\W", "_", ansistrip(optimized.name))
     source = renderer.render(program, function_name)
     return describe(
@@ -156,12 +163,23 @@ def _show(spec: ProgramSpec, binary: bytes, compiler: Compiler) -> None:
     if DEBUG >= 3:
         print(f"{spec.name}: {', '.join(map(str, spec.applied_opts)) or 'no moves'}")
     if DEBUG >= 6:
-        for number, node in enumerate(spec.uops):
-            print(f"{number:5d} {node.op!s:20s} {node.dtype!s:32s} {node.arg}")
+        print(f"{spec.name}: linear program")
+        print(_listing(spec.uops))
     if DEBUG >= 4:
         print(spec.source)
     if DEBUG >= 7:
         print(compiler.disassemble(binary))
+
+
+def _listing(nodes: Iterable[UOp]) -> str:
+    """A line a node: number, op, type, numbers of the sources, argument."""
+    numbers: dict[UOp, int] = {}
+    lines = []
+    for node in nodes:
+        numbers[node] = len(lines)
+        sources = ", ".join(str(numbers.get(s, "?")) for s in node.src)
+        lines.append(f"{len(lines):5d} {node.op!s:20s} {node.dtype!s:32s} [{sources}] {node.arg}")
+    return "\n".join(lines)
 
 
 # *** keys ***
