@@ -84,6 +84,8 @@ def _store_address(node: UOp, address: UOp, value: UOp) -> UOp | None:
 
 
 def _gate_load(node: UOp, address: UOp) -> UOp | None:
+    if address.src[1].arg is Invalid:
+        return node.const_like(0)
     valid, index = split_valid(address.src[1])
     if valid is None or len(address.src) > 2:
         return None
@@ -92,6 +94,8 @@ def _gate_load(node: UOp, address: UOp) -> UOp | None:
 
 
 def _gate_store(node: UOp, address: UOp, value: UOp) -> UOp | None:
+    if address.src[1].arg is Invalid:
+        return UOp(Ops.NOOP)
     valid, index = split_valid(address.src[1])
     if valid is None or len(address.src) > 2:
         return None
