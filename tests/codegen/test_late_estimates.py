@@ -109,6 +109,6 @@ def test_symbolic_counts():
 
 def test_address_arithmetic_is_not_counted():
     a = tensor(np.ones((8, 16), "f"))
-    spec = program_of(a.permute((1, 0)).contiguous() + 1.0, 1)
+    spec = program_of(a.permute((1, 0)) + 1.0, 1)
     assert spec.estimates.ops == 128
     assert any(n.op in GroupOp.ALU and dtypes.is_int(n.dtype) for n in spec.uops)

@@ -174,7 +174,7 @@ def _show(spec: ProgramSpec, binary: bytes, compiler: Compiler) -> None:
 def _listing(nodes: Iterable[UOp]) -> str:
     """A line a node: number, op, type, numbers of the sources, argument."""
     numbers: dict[UOp, int] = {}
-    lines = []
+    lines: list[str] = []
     for node in nodes:
         numbers[node] = len(lines)
         sources = ", ".join(str(numbers.get(s, "?")) for s in node.src)
