@@ -89,9 +89,7 @@ def test_rewriting_goes_on_until_nothing_matches() -> None:
 
 
 def test_bottom_up_enters_what_a_rule_returns() -> None:
-    pm = PatternMatcher(
-        [(UPat(Ops.MUL, src=(UPat.var("x"), UPat.cvar("c"))), lambda x, c: x + x)]
-    )
+    pm = PatternMatcher([(UPat(Ops.MUL, src=(UPat.var("x"), UPat.cvar("c"))), lambda x, c: x + x)])
     assert graph_rewrite((I * 3) * 5, pm, bottom_up=True) is (I + I) + (I + I)
 
 

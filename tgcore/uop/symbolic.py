@@ -34,6 +34,8 @@ def fold_alu(node: UOp) -> UOp | None:
     if all(s.op is Ops.CONST for s in node.src):
         return UOp.const(node.dtype, evaluate(node.op, node.dtype, [s.arg for s in node.src]))
     count = node.dtype.count
+    if any(s.op is Ops.VCONST and len(s.arg) != count for s in node.src):
+        return None  # the gates of a vector's lanes around its one address
     lanes = [[s.arg[i] if s.op is Ops.VCONST else s.arg for s in node.src] for i in range(count)]
     return UOp.const(node.dtype, tuple(evaluate(node.op, node.dtype, lane) for lane in lanes))
 
