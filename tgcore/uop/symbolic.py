@@ -86,6 +86,8 @@ def _fits(node: UOp, dtype: DType) -> bool:
 
 def fold_by_bounds(x: UOp) -> UOp | None:
     """An integer that can have one value only."""
+    if x.op is Ops.WHERE and x.src[2].arg is Invalid:
+        return None  # its condition counts, whatever the value
     if x.vmin == x.vmax and x.arg is not Invalid:
         return UOp.const(x.dtype, x.vmin)
     return None
