@@ -275,9 +275,12 @@ def replicate(ast: UOp) -> UOp:
 
 
 def expand(ast: UOp, target: Target) -> UOp:
-    """The kernel without UPCAST and UNROLL ranges."""
-    axis = vector_axis(ast, target)
-    if axis is not None:
-        ast = vectorize(ast, axis, target)
-    ast = replicate(ast)
-    return graph_rewrite(ast, symbolic, name="simplify after expansion")
+    """The kernel without UPCAST and UNROLL ranges; each of its stores has lanes of its own."""
+    effects: list[UOp] = []
+    for effect in ast.src:
+        part = UOp.sink(effect)
+        axis = vector_axis(part, target)
+        if axis is not None:
+            part = vectorize(part, axis, target)
+        effects += replicate(part).src
+    return graph_rewrite(ast.replace(src=tuple(effects)), symbolic, name="simplify expanded")

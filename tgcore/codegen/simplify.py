@@ -58,11 +58,11 @@ def _both_in_all_accesses(node: UOp, outer: UOp, inner: UOp) -> bool:
 pm_merge_ranges = PatternMatcher([(UPat((Ops.END, Ops.REDUCE), name="node"), merge_neighbours)])
 
 
-def cut_at_comparisons(end: UOp) -> UOp | None:
+def cut_at_comparisons(end: UOp) -> list[UOp] | None:
     """A loop whose body compares its variable with constants, as one loop for each part between."""
-    if end.src[0].op is not Ops.STORE:
-        return None
     nodes = end.src[0].toposort()
+    if end.src[0].op is not Ops.STORE or any(n.op in (Ops.REDUCE, Ops.END) for n in nodes):
+        return None
     for r in end.src[1:]:
         size = to_sint(r.src[0]) if r.op is Ops.RANGE else None
         if not isinstance(size, int):
@@ -87,7 +87,7 @@ def _is_negated(node: UOp, r: UOp) -> bool:
     return node.op is Ops.MUL and node.src[0] is r and node.src[1].arg == -1
 
 
-def _pieces(end: UOp, r: UOp, points: list[int]) -> UOp:
+def _pieces(end: UOp, r: UOp, points: list[int]) -> list[UOp]:
     ranges = [n for n in end.toposort() if n.op is Ops.RANGE]
     parts = []
     for number, (begin, stop) in enumerate(itertools.pairwise(points)):
@@ -98,7 +98,7 @@ def _pieces(end: UOp, r: UOp, points: list[int]) -> UOp:
         body = _rename(end.src[0], table, own)
         body = graph_rewrite(body, symbolic, name="cut loop")
         parts.append(body.end(*[own[o] for o in end.src[1:] if o.op is Ops.RANGE]))
-    return UOp.group(*parts)
+    return parts
 
 
 def _rename(body: UOp, table: dict[UOp, UOp], own: dict[UOp, UOp]) -> UOp:
@@ -114,18 +114,14 @@ def _rename(body: UOp, table: dict[UOp, UOp], own: dict[UOp, UOp]) -> UOp:
     return done[body]
 
 
-def _flatten_sink(node: UOp) -> UOp | None:
-    if all(s.op is not Ops.GROUP for s in node.src):
-        return None
-    return node.replace(src=tuple(p for s in node.src for p in s.split(Ops.GROUP)))
-
-
-pm_cut_loops = PatternMatcher(
-    [
-        (UPat(Ops.END, name="end"), cut_at_comparisons),
-        (UPat(Ops.SINK, name="node"), _flatten_sink),
-    ]
-)
+def cut_loops(ast: UOp) -> UOp:
+    """The kernel with its loops cut where they compare with constants, along one axis each: a `cat`
+    or a `pad` becomes loops without branches."""
+    parts: list[UOp] = []
+    for effect in ast.src:
+        pieces = cut_at_comparisons(effect) if effect.op is Ops.END else None
+        parts.extend([effect] if pieces is None else pieces)
+    return ast if len(parts) == len(ast.src) else ast.replace(src=tuple(parts))
 
 
 def simplify_kernel(ast: UOp) -> UOp:

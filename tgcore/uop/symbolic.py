@@ -93,6 +93,14 @@ def fold_by_bounds(x: UOp) -> UOp | None:
     return None
 
 
+def without_constant_ranges(node: UOp) -> UOp | None:
+    """A loop that runs once is none."""
+    kept = [s for s in node.src[1:] if s.op is not Ops.CONST]
+    if len(kept) == len(node.src) - 1:
+        return None
+    return node.replace(src=(node.src[0], *kept)) if kept else node.src[0]
+
+
 def _same_type(x: UOp, c: UOp) -> UOp | None:
     return x if x.dtype is c.dtype else None
 
@@ -107,6 +115,7 @@ pm_constants = PatternMatcher(
             fold_by_bounds,
         ),
         (UPat(Ops.DEFINE_VAR, name="x"), fold_by_bounds),
+        (UPat((Ops.END, Ops.REDUCE), name="node"), without_constant_ranges),
         (UPat(Ops.CAST, src=(UPat.var("x"),), name="c"), _same_type),
         (UPat(Ops.BITCAST, src=(UPat.var("x"),), name="c"), _same_type),
         (
