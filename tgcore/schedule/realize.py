@@ -21,7 +21,7 @@ _ALWAYS_STORED = frozenset({Ops.CONTIGUOUS, Ops.COPY, Ops.ASSIGN})
 
 # a sum of more elements than this to few results is done in two steps, so that both can be parallel
 _SPLIT_REDUCE_ABOVE = 1 << 17
-_SPLIT_REDUCE_OUTPUTS = 64
+_SPLIT_REDUCE_OUTPUTS = 16
 _SPLIT_REDUCE_PARTS = 64
 
 

@@ -58,9 +58,8 @@ def _run(wanted: dict[UOp, None], table: dict[UOp, UOp]) -> None:
         for extra in hook(nodes):
             wanted[extra] = None
             nodes |= extra.toposort()
-    assigns = [n for n in nodes if n.op is Ops.ASSIGN]
-    if assigns:
-        _keep_old_values(assigns, wanted)
+    if any(n.op is Ops.ASSIGN for n in nodes):
+        _keep_old_values(wanted)
     for tensor in live_tensors:
         # what is stored on the way is kept for the tensors that are just that
         if tensor.uop.op in (Ops.CONTIGUOUS, Ops.COPY) and tensor.uop in nodes:
@@ -100,33 +99,38 @@ def _by_device(wanted: dict[UOp, None]) -> dict[str, list[UOp]]:
 # *** old values ***
 
 
-def _keep_old_values(assigns: list[UOp], wanted: dict[UOp, None]) -> None:
+def _keep_old_values(wanted: dict[UOp, None]) -> None:
     """Add what reads memory that is about to be overwritten, and lives on."""
-    written = {memory for a in assigns if (memory := memory_behind(_target_of(a))) is not None}
     gradients = {id(t.grad) for t in live_tensors if t.grad is not None}
     candidates: dict[UOp, list[TensorCore]] = {}
     for tensor in live_tensors:
         if memory_behind(tensor.uop) is None and not tensor._stale:
             candidates.setdefault(tensor.uop, []).append(tensor)
-    readers = _readers(list(candidates), written)
-    for node in readers:
-        if node in wanted:
-            continue
-        if all(id(t) in gradients for t in candidates[node]):
-            for tensor in candidates[node]:
-                tensor._stale = True
-        elif not (node.op is Ops.ASSIGN and node not in wanted):
-            wanted[node] = None
+    known = 0
+    while True:
+        running = {n for n in UOp.sink(*wanted).toposort() if n.op is Ops.ASSIGN}
+        if len(running) == known:
+            return
+        known = len(running)
+        for node in _readers(list(candidates), running):
+            if node in wanted:
+                continue
+            if all(id(t) in gradients for t in candidates[node]):
+                for tensor in candidates[node]:
+                    tensor._stale = True
+            else:
+                wanted[node] = None
 
 
-def _readers(roots: list[UOp], written: set[UOp]) -> list[UOp]:
-    """The roots that read the memory as it is before it is overwritten."""
+def _readers(roots: list[UOp], running: set[UOp]) -> list[UOp]:
+    """The roots that read memory as it is before these assigns overwrite it."""
+    written = {memory_behind(_target_of(a)) for a in running}
     reads: dict[UOp, bool] = {}
     for node in UOp.sink(*roots).toposort():
         if node.op is Ops.BUFFER:
             reads[node] = node in written
-        elif node.op is Ops.ASSIGN:
-            reads[node] = reads[node.src[1]]  # the target is written, not read
+        elif node.op is Ops.ASSIGN:  # the target is written, not read
+            reads[node] = node not in running and reads[node.src[1]]
         else:
             reads[node] = any([reads[s] for s in node.src])
     return [root for root in roots if reads[root]]

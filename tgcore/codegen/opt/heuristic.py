@@ -15,6 +15,7 @@ from tgcore.codegen.opt.kernel import Kernel, Opt, OptOps
 from tgcore.dtype import dtypes
 from tgcore.errors import KernelOptError
 from tgcore.helpers import THREADS
+from tgcore.uop.divmod import split_sum
 from tgcore.uop.node import UOp, to_sint
 from tgcore.uop.ops import AxisType, GroupOp, Ops
 
@@ -35,6 +36,8 @@ def optimize_by_hand(kernel: Kernel) -> None:
     if kernel.target.vector_bytes:
         _vectorize(kernel)
         _tile(kernel)
+        _widen_rows(kernel)
+        _transpose_blocks(kernel)
         _unroll(kernel)
     if kernel.target.threads > 1:
         _share_among_threads(kernel)
@@ -201,6 +204,64 @@ def _best_tile_axis(
         if best is None or candidate > best:
             best = candidate
     return None if best is None else (-best[2], best[1])
+
+
+# *** whole cache lines, many of them ***
+
+_ROW_VECTORS = 8
+_BLOCK_SIZES = (16, 8, 4)
+
+
+def _lanes_axis(kernel: Kernel) -> int | None:
+    """The loop whose innermost steps became lanes."""
+    lanes = [r for r in kernel.ranges if r.axis_type is AxisType.UPCAST]
+    if len(lanes) != 1:
+        return None
+    for access in kernel.indices:
+        terms = dict(_terms(access))
+        factor = terms.get(lanes[0])
+        for axis, r in enumerate(kernel.ranges):
+            if (
+                r.axis_type is AxisType.LOOP
+                and factor
+                and terms.get(r) == factor * (lanes[0].vmax + 1)
+            ):
+                return axis
+    return None
+
+
+def _terms(access: UOp) -> dict[UOp, int]:
+    return split_sum(split_valid(access.src[1])[1])[0]
+
+
+def _widen_rows(kernel: Kernel) -> None:
+    """A reduce over rows reads a longer piece of each row: pages and prefetchers like that."""
+    if len(kernel.reduces) != 1 or _is_horizontal(kernel) or _copies(kernel) > 1:
+        return
+    axis = _lanes_axis(kernel)
+    size = None if axis is None else _static_size(kernel.ranges[axis])
+    for amount in (_ROW_VECTORS, _ROW_VECTORS // 2):
+        if size is not None and size % amount == 0 and size // amount >= kernel.target.threads:
+            _try(kernel, Opt(OptOps.UPCAST, axis, amount))
+            return
+
+
+def _transpose_blocks(kernel: Kernel) -> None:
+    """An access that is strided along the lanes gets a block: all of each cache line is used."""
+    lanes = [r for r in kernel.ranges if r.axis_type is AxisType.UPCAST]
+    if kernel.reduces or len(lanes) != 1:
+        return
+    strided = [
+        n for n in kernel.indices if stride_along(split_valid(n.src[1])[1], lanes[0]) not in (0, 1)
+    ]
+    for access in strided:
+        for axis, r in enumerate(kernel.ranges):
+            size = _static_size(r)
+            if r.axis_type is not AxisType.LOOP or size is None or _terms(access).get(r) != 1:
+                continue
+            for amount in _BLOCK_SIZES:
+                if size % amount == 0 and _try(kernel, Opt(OptOps.UPCAST, axis, amount)):
+                    return
 
 
 # *** unrolling ***
