@@ -24,7 +24,8 @@ def disk(tmp_path, monkeypatch):
     """An empty disk cache."""
     cache = DiskCache(tmp_path / "programs.sqlite")
     monkeypatch.setattr(diskcache, "_cache", cache)
-    return cache
+    with Context(SPEC=0, DEBUG=0, CACHELEVEL=1):  # others make everything anew
+        yield cache
 
 
 def kernel_ast(scale=3.0):

@@ -156,6 +156,7 @@ def _binary(floats: str, signed: str, unsigned: str = "", bools: str = "") -> Wr
 _EXACT: Final[dict[Ops, Callable[[Any, Any, Any, Any], tuple[Any, Any]]]] = {
     Ops.ADD: lambda a, b, c, d: (a + c, b + d),
     Ops.SUB: lambda a, b, c, d: (a - d, b - c),
+    Ops.SHL: lambda a, b, c, d: (a << c, b << d),
     Ops.MUL: lambda a, b, c, d: (
         min(a * c, a * d, b * c, b * d),
         max(a * c, a * d, b * c, b * d),
@@ -170,6 +171,8 @@ def _no_wrap(node: UOp) -> str:
     """
     exact = _EXACT.get(node.op)
     if exact is None or node.dtype.scalar() not in (dtypes.int32, dtypes.int64):
+        return ""
+    if node.op is Ops.SHL and not 0 <= node.src[1].vmin == node.src[1].vmax < 64:
         return ""
     low, high = exact(*node.src[0].bounds, *node.src[1].bounds)
     fits = dtypes.min(node.dtype) <= low and high <= dtypes.max(node.dtype)
@@ -247,7 +250,7 @@ def _or_overflow(body: LLVMBody, node: UOp, condition: str) -> str:
 
 def _shl(body: LLVMBody, node: UOp) -> str:
     left, amount = node.src
-    shifted = body.emit(f"shl {body.typed(left)}, {body.names[amount]}")
+    shifted = body.emit(f"shl{_no_wrap(node)} {body.typed(left)}, {body.names[amount]}")
     return shifted if _amount_fits(node) else _zero_if_large(body, node, shifted)
 
 
