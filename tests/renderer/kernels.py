@@ -93,36 +93,50 @@ NUMPY = {
 }  # fmt: skip
 
 
-def elementwise_program(function, in_dtypes, out_dtype, count, lanes, target):  # noqa: PLR0917
-    """The linear program of out[i] = function(a[i], b[i], ...)."""
+def elementwise_program(cases, in_dtypes, count, lanes, target):
+    """The linear program of out[i] = function(a[i], b[i], ...) for (function, type) cases."""
     size = UOp.const(dtypes.int32, count // lanes)
     loop = UOp(Ops.RANGE, dtypes.int32, (size,), (0, AxisType.LOOP))
     index = loop * lanes
     values = []
-    for slot, dtype in enumerate(in_dtypes, 1):
+    for slot, dtype in enumerate(in_dtypes, len(cases)):
         memory = UOp(Ops.DEFINE_GLOBAL, dtype.ptr(count), (), slot)
         address = UOp(Ops.INDEX, memory.dtype, (memory, index))
         values.append(UOp(Ops.LOAD, dtype.vec(lanes), (address,)))
-    out = UOp(Ops.DEFINE_GLOBAL, out_dtype.ptr(count), (), 0)
-    address = UOp(Ops.INDEX, out.dtype, (out, index))
-    effect = address.store(function(*values)).end(loop)
+    stores = []
+    for slot, (function, dtype) in enumerate(cases):
+        out = UOp(Ops.DEFINE_GLOBAL, dtype.ptr(count), (), slot)
+        address = UOp(Ops.INDEX, out.dtype, (out, index))
+        arguments = values[: function.__code__.co_argcount] if len(cases) > 1 else values
+        stores.append(address.store(function(*arguments)))
+    effect = UOp.group(*stores).end(loop)
     sink = graph_rewrite(UOp.sink(effect), decompositions(target))
     return linearize(sink, target)
 
 
-def elementwise(  # noqa: PLR0917
-    function, arrays, in_dtypes, out_dtype, lanes=8, target=LLVM_TARGET, language="llvm", opt=1
+def elementwise_all(
+    cases, arrays, in_dtypes, *, lanes=8, target=LLVM_TARGET, language="llvm", opt=1
 ):
-    """function applied to arrays (of bits, for types that numpy lacks) by a compiled kernel."""
+    """The results of all (function, type) cases on the arrays, from one compiled kernel.
+
+    Arrays hold bits, for types that numpy lacks. Of several cases, a function gets as many of the
+    arrays as it has arguments.
+    """
     count = -(-len(arrays[0]) // lanes) * lanes
     padded = [np.resize(np.ascontiguousarray(a), count) for a in arrays]
-    program = elementwise_program(function, in_dtypes, out_dtype, count, lanes, target)
+    program = elementwise_program(cases, in_dtypes, count, lanes, target)
     renderer, kernel_type = LANGUAGES[language]
     kernel = kernel_type(renderer(target).render(program, "kernel"), "kernel", opt)
-    out = np.zeros(count, NUMPY[out_dtype])
+    outs = [np.zeros(count, NUMPY[dtype]) for _, dtype in cases]
     used = sorted(u.arg for u in program if u.op is Ops.DEFINE_GLOBAL)
-    launch(kernel, [[out, *padded][slot] for slot in used])
-    return out[: len(arrays[0])]
+    launch(kernel, [[*outs, *padded][slot] for slot in used])
+    return [out[: len(arrays[0])] for out in outs]
+
+
+def elementwise(function, arrays, in_dtypes, out_dtype, lanes=8, target=LLVM_TARGET, **options):
+    """The result of one function."""
+    cases = [(function, out_dtype)]
+    return elementwise_all(cases, arrays, in_dtypes, lanes=lanes, target=target, **options)[0]
 
 
 LANGUAGES = {"llvm": (LLVMRenderer, LLVMKernel), "c": (CRenderer, CKernel)}

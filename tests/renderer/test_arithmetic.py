@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.renderer.kernels import HAS_GCC, NUMPY, elementwise
+from tests.renderer.kernels import HAS_GCC, NUMPY, elementwise, elementwise_all
 from tgcore.dtype import dtypes
 from tgcore.uop.ops import Ops
 
@@ -40,16 +40,25 @@ def sample(dtype, seed=0):
     return rng.permutation(values)
 
 
-def check(function, wanted, types, out, lanes, language):  # noqa: PLR0917
+def check(cases, types, language, lanes=(1, 8)):
+    """Compares (function of nodes, function of arrays, result's type) cases."""
     arrays = [sample(t, seed) for seed, t in enumerate(types)]
-    with np.errstate(all="ignore"):
-        expected = wanted(*arrays).astype(NUMPY[out])
-    got = elementwise(function, arrays, types, out, lanes=lanes, language=language)
-    np.testing.assert_array_equal(got, expected)
+    functions = [(function, out) for function, _, out in cases]
+    for count in lanes:
+        results = elementwise_all(functions, arrays, types, lanes=count, language=language)
+        for number, (got, (function, wanted, out)) in enumerate(zip(results, cases)):
+            arguments = arrays[: function.__code__.co_argcount]
+            with np.errstate(all="ignore"):
+                expected = wanted(*arguments).astype(NUMPY[out])
+            np.testing.assert_array_equal(got, expected, f"case {number}, {count} lanes")
 
 
-def alu(op):
-    return lambda *nodes: nodes[0].alu(op, *nodes[1:])
+def unary(op):
+    return lambda a: a.alu(op)
+
+
+def binary(op):
+    return lambda a, b: a.alu(op, b)
 
 
 def truncated_div(a, b):
@@ -77,20 +86,20 @@ BITS = {Ops.AND: np.bitwise_and, Ops.OR: np.bitwise_or, Ops.XOR: np.bitwise_xor}
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("dtype", [*INTS, *FLOATS], ids=ids)
 def test_binary(dtype, language):
-    for op, wanted in BINARY.items():
-        out = dtypes.bool if op in COMPARISONS else dtype
-        for lanes in (1, 8):
-            check(alu(op), wanted, [dtype, dtype], out, lanes, language)
+    cases = [
+        (binary(op), wanted, dtypes.bool if op in COMPARISONS else dtype)
+        for op, wanted in BINARY.items()
+    ]
+    check(cases, [dtype, dtype], language)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_bools(language):
-    cases = {**BITS, Ops.ADD: np.logical_or, Ops.MUL: np.logical_and, Ops.MAX: np.logical_or,
-             Ops.CMPNE: np.not_equal, Ops.CMPEQ: np.equal,
-             Ops.CMPLT: lambda a, b: ~a & b}  # fmt: skip
-    for op, wanted in cases.items():
-        for lanes in (1, 16):
-            check(alu(op), wanted, [dtypes.bool] * 2, dtypes.bool, lanes, language)
+    wanted = {**BITS, Ops.ADD: np.logical_or, Ops.MUL: np.logical_and, Ops.MAX: np.logical_or,
+              Ops.CMPNE: np.not_equal, Ops.CMPEQ: np.equal,
+              Ops.CMPLT: lambda a, b: ~a & b}  # fmt: skip
+    cases = [(binary(op), function, dtypes.bool) for op, function in wanted.items()]
+    check(cases, [dtypes.bool] * 2, language, (1, 16))
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -102,36 +111,32 @@ def test_integers(dtype, language):
     def shifted(shift, beyond):
         return lambda a, b: np.where((b >= 0) & (b < width), shift(a, b % width), beyond(a))
 
-    cases = {
+    wanted = {
         **BITS,
         Ops.IDIV: truncated_div,
         Ops.MOD: c_remainder,
         Ops.SHL: shifted(np.left_shift, lambda a: a * 0),
         Ops.SHR: shifted(np.right_shift, lambda a: np.where(a < 0, -1, 0) if signed else a * 0),
     }
-    for op, wanted in cases.items():
-        for lanes in (1, 8):
-            check(alu(op), wanted, [dtype, dtype], dtype, lanes, language)
-    for lanes in (1, 8):
-        check(lambda a: a.alu(Ops.NEG), np.negative, [dtype], dtype, lanes, language)
-        check(lambda a: a // 3, lambda a: truncated_div(a, np.full_like(a, 3)), [dtype], dtype,
-              lanes, language)  # fmt: skip
-        check(lambda a: a << 2, lambda a: a << 2, [dtype], dtype, lanes, language)
-        check(lambda a: a >> 3, lambda a: a >> 3, [dtype], dtype, lanes, language)
+    cases = [(binary(op), function, dtype) for op, function in wanted.items()]
+    cases += [
+        (unary(Ops.NEG), np.negative, dtype),
+        (lambda a: a // 3, lambda a: truncated_div(a, np.full_like(a, 3)), dtype),
+        (lambda a: a << 2, lambda a: a << 2, dtype),
+        (lambda a: a >> 3, lambda a: a >> 3, dtype),
+    ]
+    check(cases, [dtype, dtype], language)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("dtype", FLOATS, ids=ids)
 def test_floats(dtype, language):
-    unary = {
+    wanted = {
         Ops.SQRT: np.sqrt, Ops.TRUNC: np.trunc, Ops.NEG: np.negative,
         Ops.RECIPROCAL: lambda a: NUMPY[dtype].type(1) / a,
     }  # fmt: skip
-    for op, wanted in unary.items():
-        for lanes in (1, 8):
-            check(alu(op), wanted, [dtype], dtype, lanes, language)
-    for lanes in (1, 8):
-        check(alu(Ops.FDIV), np.divide, [dtype, dtype], dtype, lanes, language)
+    cases = [(unary(op), function, dtype) for op, function in wanted.items()]
+    check([*cases, (binary(Ops.FDIV), np.divide, dtype)], [dtype, dtype], language)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -139,7 +144,15 @@ def test_floats(dtype, language):
 def test_multiply_add_rounds_once(dtype, language):
     exact = {4: np.float64, 8: np.longdouble}[dtype.itemsize]
     a, b, c = (np.random.default_rng(s).normal(size=COUNT).astype(dtype.fmt) for s in range(3))
-    got = elementwise(alu(Ops.MULACC), [a, b, c], [dtype] * 3, dtype, 8, language=language, opt=2)
+    got = elementwise(
+        lambda a, b, c: a.alu(Ops.MULACC, b, c),
+        [a, b, c],
+        [dtype] * 3,
+        dtype,
+        8,
+        language=language,
+        opt=2,
+    )
     wanted = (a.astype(exact) * b.astype(exact) + c.astype(exact)).astype(dtype.fmt)
     if dtype is dtypes.float32:
         np.testing.assert_array_equal(got, wanted)
@@ -150,15 +163,17 @@ def test_multiply_add_rounds_once(dtype, language):
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("dtype", [dtypes.bool, *INTS, *FLOATS], ids=ids)
 def test_where(dtype, language):
-    for lanes in (1, 8):
-        check(lambda c, a, b: c.where(a, b), np.where, [dtypes.bool, dtype, dtype], dtype, lanes,
-              language)  # fmt: skip
-    other = dtypes.float64
-    check(
+    check([(lambda c, a, b: c.where(a, b), np.where, dtype)], [dtypes.bool, dtype, dtype], language)
+    by_comparison = (
         lambda x, a, b: (x < 0.5).where(a, b),
         lambda x, a, b: np.where(x < 0.5, a, b),
-        [other, dtype, dtype], dtype, 8, language,
-    )  # fmt: skip
+        dtype,
+    )
+    check([by_comparison], [dtypes.float64, dtype, dtype], language, (8,))
+
+
+def cast_to(out):
+    return lambda a: a.cast(out.vec(a.dtype.count))
 
 
 def cast_reference(a, out):
@@ -181,10 +196,11 @@ def test_casts(source, language):
     if source in (dtypes.float32, dtypes.float64):
         far = np.array([1e10, -1e10, 3e9, 1e19, 2.0**63, -(2.0**63), 2.0**64, 1e30, 2147483647.5])
         x[: len(far)] = far
-    for out in (dtypes.bool, *INTS, *FLOATS):
-        for lanes in (1, 8):
-            got = elementwise(lambda a, o=out: a.cast(o.vec(a.dtype.count)), [x], [source], out,
-                              lanes, language=language)  # fmt: skip
+    outs = (dtypes.bool, *INTS, *FLOATS)
+    cases = [(cast_to(out), out) for out in outs]
+    for lanes in (1, 8):
+        results = elementwise_all(cases, [x], [source], lanes=lanes, language=language)
+        for out, got in zip(outs, results):
             with np.errstate(all="ignore"):
                 np.testing.assert_array_equal(got, cast_reference(x, out), f"{source} to {out}")
 
