@@ -1,7 +1,8 @@
 """Floats that a device cannot compute with: stored as their bits, computed in float32.
 
 Every value of such a type becomes a float32, rounded where it is cast to the type or stored; what
-is computed from such values in between keeps the float32's precision. Registers hold the float32; global and local memory hold the bits in an unsigned integer.
+is computed from such values in between keeps the float32's precision. Registers hold the float32;
+global and local memory hold the bits in an unsigned integer.
 """
 
 from __future__ import annotations
