@@ -41,6 +41,7 @@ _SETTINGS: Final = (NOOPT, PCONTIG, THREADS)
 # the packages whose sources decide what a kernel becomes
 _SOURCES: Final = ("uop", "codegen", "renderer", "runtime/compile.py", "dtype.py", "helpers.py")
 
+_MOST_PROGRAMS: Final = 4096  # kept in memory; the oldest goes first
 _programs: dict[tuple[object, ...], tuple[ProgramSpec, bytes]] = {}
 
 
@@ -51,6 +52,8 @@ def get_program(ast: UOp, renderer: Renderer, compiler: Compiler) -> tuple[Progr
     found = _programs.get(key)
     if found is None:
         found = _programs[key] = _load_or_make(ast, renderer, compiler)
+        if len(_programs) > _MOST_PROGRAMS:
+            del _programs[next(iter(_programs))]
     return found
 
 

@@ -93,6 +93,7 @@ def _dims(sizes: tuple[sint, ...] | None, variables: Mapping[str, int]) -> Dims:
     return (x, y, z)
 
 
+_MOST_KERNELS: Final = 4096  # kept loaded; the oldest goes first
 _kernels: dict[tuple[UOp, str, int, int, int], Kernel] = {}
 
 
@@ -107,6 +108,8 @@ def kernel_for(ast: UOp, device_name: str) -> Kernel:
             observers.kernel_scheduled(name=spec.name, device=device_name, kernel=ast)
         program = device.load(spec.function_name, binary, spec)
         found = _kernels[key] = Kernel(device, program, spec)
+        if len(_kernels) > _MOST_KERNELS:
+            del _kernels[next(iter(_kernels))]
     return found
 
 

@@ -193,6 +193,7 @@ class _Emitter:
         self.blocks, self.target = blocks, target
         # stores that wait for others with the same gate: gate -> stores
         self.gated: dict[UOp, list[UOp]] = {}
+        self.pending: set[UOp] = set()
         self.emitted: set[UOp] = set()
         self.branches = 0
         self.renamed: dict[UOp, UOp] = {}  # effects that changed while they were written out
@@ -228,6 +229,7 @@ class _Emitter:
         gate = self._branch_gate(node)
         if gate is not None:
             self.gated.setdefault(gate, []).append(node)
+            self.pending.add(node)
         elif not (node.op is Ops.INDEX and self._only_for_branches(node)):
             if node.op is Ops.INDEX:
                 self.emitted.add(node)
@@ -241,7 +243,7 @@ class _Emitter:
         return self.renamed[node]
 
     def _waiting(self, effects: tuple[UOp, ...]) -> bool:
-        return any(store in effects for stores in self.gated.values() for store in stores)
+        return not self.pending.isdisjoint(effects)
 
     def _branch_gate(self, node: UOp) -> UOp | None:
         """The gate of a store that needs a branch."""
@@ -261,6 +263,7 @@ class _Emitter:
 
     def _flush(self) -> Iterator[UOp]:
         gated, self.gated = self.gated, {}
+        self.pending.clear()
         for gate, stores in gated.items():
             plain = [_without_gate(store) for store in stores]
             self.renamed.update(zip(stores, plain))
