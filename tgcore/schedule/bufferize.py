@@ -45,7 +45,7 @@ def _inlined(value: UOp, ranges: tuple[UOp, ...], indices: tuple[UOp, ...]) -> U
             conditions.append(valid)
         if r.op is Ops.RANGE:
             table[r] = plain
-    inlined = value.substitute(table)
+    inlined = value.substitute_ranges(table)
     if not conditions:
         return inlined
     valid = functools.reduce(lambda a, b: a & b, dict.fromkeys(conditions))

@@ -247,7 +247,7 @@ def _pick_one(bound: list[UOp], free: list[UOp], value: UOp, r: UOp) -> UOp | No
         if position is None:
             continue
         inside = (position < 0).logical_not() & (position < r.src[0])
-        others = [c.substitute({r: position}) for c in bound if c is not clause]
+        others = [c.substitute_ranges({r: position}) for c in bound if c is not clause]
         valid = simplify(functools.reduce(lambda a, b: a & b, [inside, *others, *free]))
         picked = _substitute_gated(value, r, position, valid)
         return valid.where(picked, picked.const_like(0))
@@ -257,7 +257,7 @@ def _pick_one(bound: list[UOp], free: list[UOp], value: UOp, r: UOp) -> UOp | No
 def _substitute_gated(value: UOp, r: UOp, position: UOp, valid: UOp) -> UOp:
     """The value at the position; memory is read only where the position is valid."""
     table: dict[UOp, UOp] = {r: position}
-    for node in value.toposort(lambda n: n is not r):
+    for node in value.toposort(lambda n: n is not r and r in n.ranges):
         if node.op is Ops.INDEX and r in node.ranges:
             src = [table.get(s, s) for s in node.src]
             gated = [

@@ -234,6 +234,15 @@ class UOp(Arithmetic):
                 done[node] = UOp(node.op, node.dtype, src, node.arg, node.tag)
         return done.get(self, self)
 
+    def substitute_ranges(self, table: Mapping[UOp, UOp]) -> UOp:
+        """`substitute` for a table of ranges: only what depends on one of them is looked at."""
+        done: dict[UOp, UOp] = dict(table)
+        for node in self.toposort(lambda n: n not in table and any(r in n.ranges for r in table)):
+            src = tuple([done.get(s, s) for s in node.src])
+            if src != node.src:
+                done[node] = UOp(node.op, node.dtype, src, node.arg, node.tag)
+        return done.get(self, self)
+
     def alu(self, op: Ops, *others: UOp) -> UOp:
         src = (self, *others)
         dtype = src[-1].dtype
