@@ -9,6 +9,7 @@ import pytest
 
 from tests.runtime.graphs import DEVICE, realize, schedule, tensor, values_of
 from tgcore.codegen.program import Estimates, ProgramSpec
+from tgcore.errors import CompileError
 from tgcore.helpers import Context
 from tgcore.runtime import compile as programs
 from tgcore.runtime import diskcache, execute
@@ -136,3 +137,31 @@ def test_no_optimisation_gives_the_same_values():
             (out,) = realize(node)
         np.testing.assert_allclose(values_of(out), x.sum(1), rtol=1e-5)
     assert len({key[2] for key in execute._kernels}) == 2
+
+
+def test_many_kernels_are_compiled_in_the_background(disk):
+    programs.clear_program_cache()
+    execute.clear_kernel_cache()
+    arrays = [np.full(100 + n, n, "f") for n in range(6)]
+    outputs = realize(*[tensor(a) * 2.5 + float(n) for n, a in enumerate(arrays)])
+    assert not programs._jobs
+    for number, (array, out) in enumerate(zip(arrays, outputs)):
+        np.testing.assert_array_equal(values_of(out), array * 2.5 + number)
+
+
+def test_an_error_in_the_background_reaches_who_needs_the_kernel(disk):
+    device = Device[DEVICE]
+
+    class Broken:
+        cache_key, threads = "broken", 1
+
+        def compile(self, source):
+            raise CompileError("no such luck", source)
+
+    good, bad = kernel_ast(6.0), kernel_ast(7.0)
+    programs.compile_ahead([good, bad], device.renderer, Broken())
+    for ast in (good, bad):
+        with pytest.raises(CompileError, match="no such luck"):
+            programs.get_program(ast, device.renderer, Broken())
+    spec, _ = programs.get_program(good, device.renderer, device.compiler)
+    assert spec.ast is good

@@ -45,10 +45,12 @@ class Compiler(ABC):
     """Turns source into a binary.
 
     `cache_key` names the compiler, its version and its options: equal keys promise equal
-    binaries for equal sources.
+    binaries for equal sources. `compile` may be called from any thread; `threads` is how many
+    calls are worth running at once.
     """
 
     cache_key: str
+    threads: int = 1
 
     @abstractmethod
     def compile(self, source: str) -> bytes:

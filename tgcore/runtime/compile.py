@@ -13,9 +13,9 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tgcore.codegen import lower_kernel, optimize
 from tgcore.codegen.late.decompositions import decompositions
@@ -36,33 +36,74 @@ from tgcore.uop.pattern import PatternMatcher
 from tgcore.uop.rewrite import graph_rewrite
 from tgcore.uop.spec import spec_program, verify
 
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
 # settings that change what a kernel becomes
 _SETTINGS: Final = (NOOPT, PCONTIG, THREADS)
 # the packages whose sources decide what a kernel becomes
 _SOURCES: Final = ("uop", "codegen", "renderer", "runtime/compile.py", "dtype.py", "helpers.py")
 
+# seconds that a compiling thread may wait for this one, each time it comes back into Python
+_SHORT_INTERVAL: Final = 1e-4
 _MOST_PROGRAMS: Final = 4096  # kept in memory; the oldest goes first
 _programs: dict[tuple[object, ...], tuple[ProgramSpec, bytes]] = {}
+
+Job: TypeAlias = Callable[[], tuple[ProgramSpec, bytes]]
+_jobs: dict[tuple[object, ...], Job] = {}  # begun by `compile_ahead`
 
 
 def get_program(ast: UOp, renderer: Renderer, compiler: Compiler) -> tuple[ProgramSpec, bytes]:
     """The kernel as source with all that a launch needs, and compiled."""
-    settings = tuple(setting.value for setting in _SETTINGS)
-    key = (ast, renderer.target, renderer.cache_key, compiler.cache_key, settings)
+    key = _key(ast, renderer, compiler)
     found = _programs.get(key)
     if found is None:
-        found = _programs[key] = _load_or_make(ast, renderer, compiler)
+        job = _jobs.pop(key, None) or _start(ast, renderer, compiler)
+        found = _programs[key] = job()
         if len(_programs) > _MOST_PROGRAMS:
             del _programs[next(iter(_programs))]
     return found
 
 
+def compile_ahead(kernels: Iterable[UOp], renderer: Renderer, compiler: Compiler) -> None:
+    """Begin with kernels that `get_program` will be asked for soon.
+
+    Code is generated here, one kernel after another; meanwhile other threads compile what is ready
+    (compilers spend their time outside Python).
+    """
+    if observers.compile_wrappers:
+        return  # they need not expect threads
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(_SHORT_INTERVAL)
+    try:
+        for ast in kernels:
+            key = _key(ast, renderer, compiler)
+            if key not in _programs and key not in _jobs:
+                _jobs[key] = _start(ast, renderer, compiler, _pool(compiler.threads))
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def _key(ast: UOp, renderer: Renderer, compiler: Compiler) -> tuple[object, ...]:
+    settings = tuple(setting.value for setting in _SETTINGS)
+    return (ast, renderer.target, renderer.cache_key, compiler.cache_key, settings)
+
+
+@functools.cache
+def _pool(threads: int) -> Executor:
+    from concurrent.futures import ThreadPoolExecutor  # only where there is much to compile
+
+    return ThreadPoolExecutor(threads, "tgcore-compile")
+
+
 def clear_program_cache() -> None:
     """Forget the programs of this process (for tests; those on disk stay)."""
     _programs.clear()
+    _jobs.clear()
 
 
-def _load_or_make(ast: UOp, renderer: Renderer, compiler: Compiler) -> tuple[ProgramSpec, bytes]:
+def _start(ast: UOp, renderer: Renderer, compiler: Compiler, pool: Executor | None = None) -> Job:
+    """Find the program on disk, or make it: what is returned gives it when called."""
     disk_key = disk_key_of(ast, renderer, compiler)
     # who wants to see or verify the stages of code generation needs them to happen
     if DEBUG < 5 and not SPEC and (data := diskcache.load(disk_key)) is not None:
@@ -71,13 +112,31 @@ def _load_or_make(ast: UOp, renderer: Renderer, compiler: Compiler) -> tuple[Pro
         except ValueError:
             pass  # of no use: made anew and overwritten
         else:
-            _show(spec, binary, compiler)
-            return spec, binary
+            return functools.partial(_loaded, spec, binary, compiler)
     spec = make_program(ast, renderer)
-    device = renderer.target.device
-    binary = observers.compile_with_wrappers(device, spec.source, compiler.compile)
+    if pool is None:
+        device = renderer.target.device
+        result: Callable[[], bytes] = functools.partial(
+            observers.compile_with_wrappers, device, spec.source, compiler.compile
+        )
+    else:
+        result = pool.submit(compiler.compile, spec.source).result
+    return functools.partial(_made, spec, result, disk_key, compiler)
+
+
+def _loaded(spec: ProgramSpec, binary: bytes, compiler: Compiler) -> tuple[ProgramSpec, bytes]:
+    _show(spec, binary, compiler)
+    return spec, binary
+
+
+def _made(
+    spec: ProgramSpec, compiled: Callable[[], bytes], disk_key: str, compiler: Compiler
+) -> tuple[ProgramSpec, bytes]:
+    binary = compiled()
     if observers.program_compiled:
-        observers.program_compiled(name=spec.name, device=device, source=spec.source, binary=binary)
+        observers.program_compiled(
+            name=spec.name, device=spec.device, source=spec.source, binary=binary
+        )
     _show(spec, binary, compiler)
     with contextlib.suppress(NotEncodable):  # rare: a symbolic size with unusual nodes
         diskcache.store(disk_key, encode_program(spec, binary))

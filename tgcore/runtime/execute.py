@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from tgcore.codegen.program import ProgramSpec
@@ -17,7 +17,7 @@ from tgcore.errors import TgcoreError
 from tgcore.helpers import DEBUG, NOOPT, PCONTIG, THREADS, ansilen, ansistrip, colored
 from tgcore.plugin import observers
 from tgcore.runtime.buffer import Buffer
-from tgcore.runtime.compile import get_program
+from tgcore.runtime.compile import compile_ahead, get_program
 from tgcore.runtime.compiled import CompiledDevice, Dims, Program
 from tgcore.runtime.counters import GlobalCounters
 from tgcore.runtime.device import Device
@@ -125,11 +125,29 @@ recorders: Final[list[Recorder]] = []
 """Who is told of every item that has run."""
 
 
-def run(items: Iterable[ScheduleItem], variables: Mapping[str, int] | None = None) -> None:
+def run(items: Sequence[ScheduleItem], variables: Mapping[str, int] | None = None) -> None:
     """Run the items in order. Returns when all are queued, not when they are done."""
     known = variables if variables is not None else {}
-    for item in items:
+    for number, item in enumerate(items):
+        if item.ast not in _seen and item.ast.op is Ops.SINK:
+            _look_ahead(items[number:])
         run_item(item, known)
+
+
+_seen: Final[weakref.WeakSet[UOp]] = weakref.WeakSet()  # kernels that `run` came across
+
+
+def _look_ahead(items: Sequence[ScheduleItem]) -> None:
+    """Have new kernels compiled in the background, if there are several."""
+    new: dict[str, dict[UOp, None]] = {}
+    for item in items:
+        if item.ast.op is Ops.SINK and item.ast not in _seen:
+            new.setdefault(buffer_of(item.buffers[0]).device, {})[item.ast] = None
+            _seen.add(item.ast)
+    for name, kernels in new.items():
+        device = Device[name]
+        if len(kernels) > 1 and device.runs_programs:
+            compile_ahead(kernels, device.renderer, device.compiler)
 
 
 def run_item(item: ScheduleItem, variables: Mapping[str, int]) -> None:

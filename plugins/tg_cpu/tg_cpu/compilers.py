@@ -44,6 +44,8 @@ class LLVMCompiler(Compiler):
 class CCompiler(Compiler):
     """C to a shared object, by clang, gcc, or what CC names."""
 
+    threads = os.cpu_count() or 1
+
     def __init__(self) -> None:
         self.command = _find_compiler()
 
