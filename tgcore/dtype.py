@@ -234,17 +234,21 @@ class dtypes:
 
     @staticmethod
     def min(dtype: DType) -> Any:
-        """The least value: minus infinity for floats."""
+        """The least value: minus infinity for floats that have one."""
         if dtypes.is_int(dtype):
             return 0 if dtypes.is_unsigned(dtype) else -(1 << (dtype.scalar().itemsize * 8 - 1))
+        if dtype.scalar() is dtypes.fp8e4m3:
+            return -_greatest_finite(dtypes.fp8e4m3)
         return -math.inf if dtypes.is_float(dtype) else False
 
     @staticmethod
     def max(dtype: DType) -> Any:
-        """The greatest value: infinity for floats."""
+        """The greatest value: infinity for floats that have one."""
         if dtypes.is_int(dtype):
             unsigned = dtypes.is_unsigned(dtype)
             return (1 << (dtype.scalar().itemsize * 8 - (0 if unsigned else 1))) - 1
+        if dtype.scalar() is dtypes.fp8e4m3:
+            return _greatest_finite(dtypes.fp8e4m3)
         return math.inf if dtypes.is_float(dtype) else True
 
     @staticmethod
