@@ -96,7 +96,7 @@ class TensorCore:
         needs = self._requires_grad
         for other in others:
             if needs is None or other._requires_grad:
-                needs = other._requires_grad if not needs else needs
+                needs = needs or other._requires_grad
         if needs is not False and not settings.grad_enabled and dtypes.is_float(uop.dtype):
             uop, needs = uop.detach(), False
         return type(self)._from_uop(uop, needs)
@@ -174,7 +174,7 @@ class TensorCore:
 
     @property
     def requires_grad(self) -> bool | None:
-        """Whether `backward` gives this tensor a gradient; None: not said (an optimiser says so)."""
+        """Whether `backward` gives this tensor a gradient; None: an optimiser may say so."""
         return self._requires_grad
 
     @requires_grad.setter
@@ -284,3 +284,12 @@ def no_grad() -> contextlib.AbstractContextManager[None]:
 def enable_grad() -> contextlib.AbstractContextManager[None]:
     """What is computed inside the block has gradients, inside a `no_grad` too."""
     return _grad_mode(True)
+
+
+def Variable(name: str, low: int, high: int) -> UOp:
+    """An integer within bounds that is known when kernels run; `.bind(value)` gives it a value.
+
+    >>> Variable("n", 1, 10).bind(3).unbind()[1]
+    3
+    """
+    return UOp.variable(name, low, high)

@@ -132,7 +132,7 @@ def _readers(roots: list[UOp], running: set[UOp]) -> list[UOp]:
         elif node.op is Ops.ASSIGN:  # the target is written, not read
             reads[node] = node not in running and reads[node.src[1]]
         else:
-            reads[node] = any([reads[s] for s in node.src])
+            reads[node] = any(reads[s] for s in node.src)
     return [root for root in roots if reads[root]]
 
 

@@ -1,0 +1,109 @@
+"""Activation functions."""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+from tgcore.tensor.functions import Functions
+
+
+class Activations(Functions):
+    """What networks put between their layers."""
+
+    __slots__ = ()
+
+    def relu(self) -> Self:
+        """max(self, 0).
+
+        >>> Tensor([-1.0, 2.0]).relu().tolist()
+        [0.0, 2.0]
+        """
+        return (self > 0).where(self, 0)
+
+    def relu6(self) -> Self:
+        """min(max(self, 0), 6)."""
+        return self.relu() - (self - 6).relu()
+
+    def sigmoid(self) -> Self:
+        """1 / (1 + exp(-self)).
+
+        >>> Tensor([0.0]).sigmoid().tolist()
+        [0.5]
+        """
+        x = self._float()
+        return (1 + (x * -math.log2(math.e)).exp2()).reciprocal()
+
+    def logsigmoid(self) -> Self:
+        """The logarithm of the sigmoid, without overflow."""
+        return -(-self).softplus()
+
+    def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
+        """min(max(alpha * self + beta, 0), 1)."""
+        return (alpha * self + beta).relu() - (alpha * self + beta - 1).relu()
+
+    def hardtanh(self, min_val: float = -1, max_val: float = 1) -> Self:
+        """min(max(self, min_val), max_val)."""
+        return self.clamp(min_val, max_val)
+
+    def hardswish(self) -> Self:
+        """self * relu6(self + 3) / 6."""
+        return self * (self + 3).relu6() * (1 / 6)
+
+    def leaky_relu(self, neg_slope: float = 0.01) -> Self:
+        """self, or neg_slope * self where it is negative.
+
+        >>> Tensor([-1.0, 2.0]).leaky_relu(0.5).tolist()
+        [-0.5, 2.0]
+        """
+        return (self < 0).where(neg_slope * self, self)
+
+    def elu(self, alpha: float = 1.0) -> Self:
+        """self, or alpha * (exp(self) - 1) where it is negative."""
+        x = self._float()
+        return x.relu() - alpha * (1 - x.minimum(0.0).exp())
+
+    def celu(self, alpha: float = 1.0) -> Self:
+        """self, or alpha * (exp(self / alpha) - 1) where it is negative."""
+        x = self._float()
+        return x.relu() + (alpha * ((x.minimum(0.0) / alpha).exp() - 1))
+
+    def selu(self, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805) -> Self:
+        """gamma * elu(self, alpha)."""
+        return gamma * self.elu(alpha)
+
+    def swish(self) -> Self:
+        """self * sigmoid(self)."""
+        return self * self.sigmoid()
+
+    def silu(self) -> Self:
+        """The same as `swish`."""
+        return self.swish()
+
+    def gelu(self, approximate: str = "tanh") -> Self:
+        """self times the normal distribution's share below it; by tanh, or exactly ("none")."""
+        x = self._float()
+        if approximate == "none":
+            return 0.5 * x * (1 + (x * (1 / math.sqrt(2))).erf())
+        if approximate != "tanh":
+            raise ValueError(f"gelu: approximate must be 'tanh' or 'none', not {approximate!r}")
+        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
+        # (1 + tanh(u)) / 2 is the sigmoid of 2u
+        return x * (2 * inner).sigmoid()
+
+    def quick_gelu(self) -> Self:
+        """self * sigmoid(1.702 * self)."""
+        return self * (self * 1.702).sigmoid()
+
+    def softplus(self, beta: float = 1.0) -> Self:
+        """log(1 + exp(beta * self)) / beta, without overflow."""
+        x = self._float() * beta
+        return (1 / beta) * (x.relu() + (-x.abs()).exp().log1p())
+
+    def mish(self) -> Self:
+        """self * tanh(softplus(self))."""
+        return self * self.softplus().tanh()
+
+    def softsign(self) -> Self:
+        """self / (1 + |self|)."""
+        return self / (1 + self.abs())
