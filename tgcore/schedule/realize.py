@@ -37,6 +37,10 @@ def storage_of(node: UOp) -> UOp:
     return node
 
 
+def _reshape_of_reshape(node: UOp, x: UOp) -> UOp:
+    return x if x.shape == node.shape else x.reshape(node.known_shape)
+
+
 def _copy_of_constant(x: UOp) -> UOp | None:
     return x if x.base.op is Ops.CONST else None
 
@@ -125,6 +129,14 @@ def _reads_otherwise(value: UOp, target: UOp, storage: UOp) -> bool:
 pm_tensor_cleanup = PatternMatcher(
     [
         (UPat((Ops.DETACH, Ops.CONTIGUOUS_BACKWARD), src=(UPat.var("x"),)), lambda x: x),
+        (
+            UPat(
+                Ops.RESHAPE,
+                src=(UPat(Ops.RESHAPE, src=(UPat.var("x"), UPat())), UPat()),
+                name="node",
+            ),
+            _reshape_of_reshape,
+        ),
         # a constant fits any device
         (UPat(Ops.CONST, src=(UPat(Ops.DEVICE),), name="c"), lambda c: c.replace(src=())),
         (UPat(Ops.COPY, src=(UPat.var("x"), UPat())), _copy_of_constant),

@@ -321,7 +321,10 @@ class UOp(Arithmetic):
         shape = tuple(shape)
         if self.shape == shape:
             return self
-        node = self.src[0] if self.op is Ops.RESHAPE else self
+        node = self
+        # memory in its shape stays a node of its own: gradients are asked for by it
+        if self.op is Ops.RESHAPE and self.src[0].op is not Ops.BUFFER:
+            node = self.src[0]
         if node.shape == shape:
             return node
         return UOp(Ops.RESHAPE, self.dtype, (node, shape_node(shape)))
@@ -338,8 +341,6 @@ class UOp(Arithmetic):
         order = tuple(order)
         if order == tuple(range(len(order))):
             return self
-        if self.op is Ops.PERMUTE:
-            return self.src[0].permute([self.arg[axis] for axis in order])
         return UOp(Ops.PERMUTE, self.dtype, (self,), order)
 
     def flip(self, axes: Sequence[int]) -> UOp:
