@@ -1,0 +1,1 @@
+"""Measures tgcore beside numpy and torch, in one run: `python -m benchmarks`."""

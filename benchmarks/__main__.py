@@ -1,0 +1,52 @@
+"""`python -m benchmarks`: measures, and prints a table; `--write` also keeps it in RESULTS.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+# settings that some machines carry, and that make numpy's BLAS slow: it reads them when it is loaded
+_SLOWS_BLAS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+
+if __name__ == "__main__" and any(name in os.environ for name in _SLOWS_BLAS):
+    clean = {k: v for k, v in os.environ.items() if k not in _SLOWS_BLAS}
+    os.execve(sys.executable, [sys.executable, "-m", "benchmarks", *sys.argv[1:]], clean)
+
+from benchmarks import kernels, report, startup, training
+from benchmarks.measure import Result, copy_bandwidth, measure
+
+
+def main() -> None:
+    """Measure everything that was asked for."""
+    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("--write", action="store_true", help="also write benchmarks/RESULTS.md")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: rough figures")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name holds TEXT")
+    arguments = parser.parse_args()
+    budget = 0.3 if arguments.quick else 2.0
+    counts = [n for n in (1, 2) if n <= (os.cpu_count() or 1)]
+    bandwidth = {n: copy_bandwidth(n) for n in counts}
+    results: list[Result] = []
+    makers = [(n, make) for n in counts for make in kernels.cases(n)]
+    makers += [(n, lambda n=n: training.training_step(n)) for n in counts]
+    makers += [(1, lambda: kernels.launches(1))]
+    for threads, make in makers:
+        with kernels.limited(threads):
+            case = make()
+            if arguments.only in case.name:
+                print(f"{case.name}, {threads} ...", file=sys.stderr, flush=True)
+                results.append(measure(case, budget, bandwidth))
+    if not arguments.only:
+        results += startup.startup(3 if arguments.quick else 9)
+    text = f"{report.surroundings(bandwidth)}\n\n{report.table(results)}\n"
+    print(text)
+    if arguments.write:
+        path = Path(__file__).parent / "RESULTS.md"
+        path.write_text(f"# Results\n\nMade by `python -m benchmarks --write`.\n\n{text}")
+        print(f"written to {path}")
+
+
+if __name__ == "__main__":
+    main()
