@@ -95,27 +95,33 @@ def _repeats(stored: UOp, indices: tuple[UOp, ...]) -> float:
     return max(float(stored.arg.repeats), read / max(1, elements))
 
 
-def drop_constant_ranges(node: UOp) -> UOp | None:
-    """Storage has no axis of size 1 to speak of."""
-    kept = [r for r in node.src[1:] if r.op is not Ops.CONST]
-    return node.replace(src=(node.src[0], *kept)) if len(kept) < len(node.src) - 1 else None
+def drop_constant_ranges(node: UOp) -> UOp:
+    """Storage has no axis of size 1 to speak of. (Assigns are indexed by place in memory.)"""
+    if node.op is not Ops.BUFFERIZE or node.src[0].op is Ops.ASSIGN:
+        return node
+    return node.replace(src=(node.src[0], *[r for r in node.src[1:] if r.op is not Ops.CONST]))
 
 
 def index_without_constant_ranges(node: UOp, stored: UOp) -> UOp | None:
     """The reader's side of `drop_constant_ranges`."""
     ranges = stored.src[1:]
-    if all(r.op is not Ops.CONST for r in ranges):
+    target = drop_constant_ranges(stored)
+    if target is stored or all(r.op is not Ops.CONST for r in ranges):
         return None
     keep = [i for r, i in zip(ranges, node.src[1:]) if r.op is not Ops.CONST]
     lost = [split_valid(i)[0] for r, i in zip(ranges, node.src[1:]) if r.op is Ops.CONST]
-    target = drop_constant_ranges(stored)
-    assert target is not None
     conditions = [c for c in lost if c is not None]
     if conditions and keep:
         valid, plain = split_valid(keep[0])
         clauses = [*conditions] if valid is None else [valid, *conditions]
         keep[0] = functools.reduce(lambda a, b: a & b, clauses).where(plain, Invalid)
     return UOp(Ops.INDEX, node.dtype, (target, *keep))
+
+
+def outputs_without_constant_ranges(sink: UOp) -> UOp | None:
+    """What is an output and read as well must stay one node."""
+    src = tuple([drop_constant_ranges(s) for s in sink.src])
+    return sink.replace(src=src) if src != sink.src else None
 
 
 def flatten_sums_of_reduces(node: UOp, inner: UOp) -> UOp | None:
@@ -127,6 +133,7 @@ def flatten_sums_of_reduces(node: UOp, inner: UOp) -> UOp | None:
 
 pm_storage = PatternMatcher(
     [
+        (UPat(Ops.SINK, name="sink"), outputs_without_constant_ranges),
         (
             UPat(
                 Ops.INDEX,
