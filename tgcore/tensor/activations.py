@@ -19,7 +19,7 @@ class Activations(Functions):
         >>> Tensor([-1.0, 2.0]).relu().tolist()
         [0.0, 2.0]
         """
-        return (self > 0).where(self, 0)
+        return (self <= 0).where(0, self)  # so that nan stays nan
 
     def relu6(self) -> Self:
         """min(max(self, 0), 6)."""

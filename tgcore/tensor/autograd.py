@@ -7,8 +7,8 @@ from typing import Self
 from tgcore.dtype import dtypes
 from tgcore.errors import DTypeError, ShapeError, TgcoreError
 from tgcore.tensor.assign import Assignment
-from tgcore.tensor.core import TensorCore, constant, full_shape, live_tensors
-from tgcore.tensor.gradient import compute_gradients
+from tgcore.tensor.core import TensorCore, constant, full_shape, is_memory, live_tensors
+from tgcore.tensor.gradient import compute_gradients, history
 from tgcore.uop.node import UOp
 
 
@@ -68,18 +68,19 @@ class Autograd(Assignment):
         >>> x.grad.tolist()
         [2.0, 4.0]
         """
-        nodes = self.uop.toposort()
+        nodes = history(self.uop, smooth=False)
         wanted: list[TensorCore] = [t for t in live_tensors if t._requires_grad and t.uop in nodes]
-        if not wanted and not self._requires_grad:
+        if not wanted or (len(wanted) == 1 and wanted[0] is self and is_memory(self.uop)):
             raise TgcoreError(
-                "backward: nothing that this tensor was computed from requires a gradient; "
-                "make tensors with requires_grad=True, or their optimiser first"
+                "backward: nothing that this tensor was computed from requires a gradient, or it "
+                "was realised and no longer knows what that was; make tensors with "
+                "requires_grad=True, and call backward before realize"
             )
         found = self._gradients([t.uop for t in wanted], gradient)
         for tensor in wanted:
             node = found.get(tensor.uop)
-            if node is None:
-                continue
+            if node is None:  # whatever depends on the tensor is flat
+                node = constant(0, tensor.dtype, tensor.device)
             new = type(self)._from_uop(full_shape(node, tensor.shape), False)
             tensor.grad = new if tensor.grad is None else tensor.grad + new
         return self

@@ -178,14 +178,14 @@ class Functions(Elementwise):
         """The angle of the point (x, self)."""
         b, a = self._meet(x, "atan2")
         b, a = b._float(), a._float()
-        both_infinite = a.isinf() & b.isinf()
-        ratio = both_infinite.where(b._direction() * a._direction(), b / a)
-        at_origin = (a == 0) & (b == 0)
-        angle = at_origin.where(b * 0, ratio.atan())
         # -0.0 is told from 0.0 by the sign of its reciprocal
-        left = (a < 0) | ((a == 0) & (a.reciprocal() < 0) & (b == 0))
+        left = (a < 0) | ((a == 0) & (a.reciprocal() < 0))
         below = (b < 0) | ((b == 0) & (b.reciprocal() < 0))
-        return left.where(angle + below.where(a._full_const(-math.pi), math.pi), angle)
+        ratio = b.abs() / (a == 0).where(a._full_const(0.0), a.abs())
+        ratio = (a.isinf() & b.isinf()).where(ratio._full_const(1.0), ratio)
+        angle = (b == 0).where(ratio._full_const(0.0) * b, ratio.atan())
+        angle = left.where(math.pi - angle, angle)
+        return below.where(-angle, angle)
 
     def _full_const(self, value: float) -> Self:
         return self._as_tensor(value, "constant", self.dtype)
@@ -284,20 +284,19 @@ class Functions(Elementwise):
         return self - self.trunc()
 
     def sign(self) -> Self:
-        """-1, 0 or 1; nan for nan.
+        """-1, 0 or 1; 0 for nan.
 
         >>> Tensor([-2.0, 0.0, 3.0]).sign().tolist()
         [-1.0, 0.0, 1.0]
         """
         if dtypes.is_bool(self.dtype):
             return self
-        zero_or_nan = self * 0 if self.is_floating_point() else self._zero()
+        result = (self > 0).where(self._full_const(1), 0)
         if dtypes.is_unsigned(self.dtype):
-            return (self > 0).where(self._ones(), zero_or_nan)
-        minus = -self._ones()
-        return (self > 0).where(self._ones(), (self < 0).where(minus, zero_or_nan)).detach_if(self)
+            return result
+        return (self < 0).where(self._full_const(-1), result)._flat(self)
 
-    def detach_if(self, source: Self) -> Self:
+    def _flat(self, source: Self) -> Self:
         """Detached, if the source may have a gradient: the function is flat."""
         if not source.is_floating_point():
             return self
@@ -332,7 +331,8 @@ class Functions(Elementwise):
         >>> Tensor([0.0]).lerp(Tensor([10.0]), 0.25).tolist()
         [2.5]
         """
-        return self + (end - self) * weight
+        result: Self = self + (end - self) * weight
+        return result
 
     def isclose(
         self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
@@ -340,7 +340,7 @@ class Functions(Elementwise):
         """Where both differ by at most atol + rtol * |other|."""
         a, b = self._meet(other, "isclose")
         near = (a - b).abs() <= b.abs() * rtol + atol
-        result = (a == b) | (near & a.isfinite() & b.isfinite())
+        result: Self = (a == b) | (near & a.isfinite() & b.isfinite())
         return result | (a.isnan() & b.isnan()) if equal_nan else result
 
     # *** erf ***

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from tgcore.dtype import dtypes
 from tgcore.errors import TgcoreError
 from tgcore.tensor.core import full_shape
+from tgcore.tensor.realize import origins
 from tgcore.uop.node import UOp, sint
 from tgcore.uop.ops import Ops
 from tgcore.uop.pattern import PatternMatcher, UPat
@@ -86,7 +87,7 @@ def _expand(ctx: UOp, node: UOp, x: UOp) -> Gradients:
         a for a, (old, new) in enumerate(zip(x.known_shape, node.known_shape)) if old is not new
     ]
     axes = [a for a in axes if x.known_shape[a] == 1 and node.known_shape[a] != 1]
-    return (_sum(ctx, axes),)
+    return (_sum(ctx, axes), None)
 
 
 def _sum(value: UOp, axes: Sequence[int]) -> UOp:
@@ -172,20 +173,46 @@ _LEAVES = frozenset({Ops.CONST, Ops.VCONST, Ops.BUFFER, Ops.BIND, Ops.DEFINE_VAR
 _STOPS = frozenset(_FLAT) | {Ops.DETACH}
 
 
+def sources(node: UOp) -> tuple[UOp, ...]:
+    """What a node was computed from, also if it is in memory by now."""
+    if node.op is Ops.BUFFER:
+        origin = origins.get(node)
+        return () if origin is None else (origin,)
+    return node.src
+
+
+def history(root: UOp, smooth: bool = True) -> dict[UOp, None]:
+    """All that the root was computed from (only smoothly, if asked for), sources first."""
+    order: dict[UOp, None] = {}
+    stack: list[tuple[UOp, bool]] = [(root, False)]
+    while stack:
+        node, done = stack.pop()
+        if node in order:
+            continue
+        if done:
+            order[node] = None
+        elif smooth and node.op in _STOPS:
+            continue
+        else:
+            stack.append((node, True))
+            stack.extend((s, False) for s in reversed(sources(node)) if s not in order)
+    return order
+
+
 def compute_gradients(root: UOp, root_gradient: UOp, targets: Iterable[UOp]) -> dict[UOp, UOp]:
     """The gradients of the targets that the root depends on smoothly."""
     wanted = set(targets)
     gradients: dict[UOp, UOp] = {root: root_gradient}
     for node in reversed(_path(root, wanted)):
         gradient = gradients.get(node)
-        if gradient is None or node.op in _LEAVES:
+        if gradient is None or (node.op in _LEAVES and not sources(node)):
             continue
-        for source, part in zip(node.src, _local(node, gradient)):
+        for source, part in zip(sources(node), _local(node, gradient), strict=True):
             if part is None or not dtypes.is_float(source.dtype):
                 continue
-            part = _fit(part, source)
+            fitting = _fit(part, source)
             known = gradients.get(source)
-            gradients[source] = part if known is None else known + part
+            gradients[source] = fitting if known is None else known + fitting
         if node not in wanted:
             del gradients[node]  # nobody asks for it again
     return {target: gradients[target] for target in wanted if target in gradients}
@@ -194,13 +221,15 @@ def compute_gradients(root: UOp, root_gradient: UOp, targets: Iterable[UOp]) -> 
 def _path(root: UOp, wanted: set[UOp]) -> list[UOp]:
     """The nodes from which a target can be reached, sources first."""
     leads: dict[UOp, bool] = {}
-    order = root.toposort(lambda n: n.op not in _STOPS)
+    order = history(root)
     for node in order:
-        leads[node] = node in wanted or any(leads.get(s, s in wanted) for s in node.src)
+        leads[node] = node in wanted or any(leads.get(s, s in wanted) for s in sources(node))
     return [node for node in order if leads[node]]
 
 
 def _local(node: UOp, gradient: UOp) -> Gradients:
+    if node.op is Ops.BUFFER:
+        return (gradient.reshape(sources(node)[0].known_shape),)
     result = pm_gradient.rewrite(node, gradient)
     if result is None:
         raise TgcoreError(f"{node.op} has no gradient; detach() what goes into it")

@@ -241,13 +241,12 @@ class Interop(Creation):
     def _from_data(cls, data: Any, dtype: DType | None, device: str | None) -> UOp:
         """A node for what a user gave to Tensor(...)."""
         if isinstance(data, TensorCore):
-            node = data.uop if dtype is None else data.uop.cast(dtype)
-            return node if device is None else cls._from_uop(node).to(device).uop
+            same: UOp = data.uop if dtype is None else data.uop.cast(dtype)
+            return same if device is None else cls._from_uop(same).to(device).uop
         place = Device.canonicalize(device)
         if isinstance(data, UOp):
-            if data.dtype is dtypes.index:
-                data = data.cast(dtypes.default_int)
-            return data if dtype is None else data.cast(dtype)
+            node = data.cast(dtypes.default_int) if data.dtype is dtypes.index else data
+            return node if dtype is None else node.cast(dtype)
         if isinstance(data, (bool, int, float)):
             return constant(data, default_dtype(data) if dtype is None else dtype, place)
         if data is None:

@@ -9,6 +9,7 @@ overwrote what it needs says so when it is read.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 
 from tgcore.runtime import execute
@@ -19,6 +20,9 @@ from tgcore.uop.node import UOp
 from tgcore.uop.ops import Ops
 
 # asked before each run, with the nodes to be run: what else must run then
+# where realised tensors came from, by their BUFFER, so that gradients go on to flow through them
+origins: weakref.WeakKeyDictionary[UOp, UOp] = weakref.WeakKeyDictionary()
+
 before_run: list[Callable[[dict[UOp, None]], list[UOp]]] = []
 
 
@@ -68,9 +72,11 @@ def _run(wanted: dict[UOp, None], table: dict[UOp, UOp]) -> None:
         schedule = create_schedule(UOp.sink(*group), device)
         execute.run(schedule.items, schedule.variables)
         table.update(schedule.outputs)
-    for node in UOp.sink(*wanted).toposort():
-        if node.op is Ops.ASSIGN:
-            table[node] = _target_of(node)
+    running = {n for n in UOp.sink(*wanted).toposort() if n.op is Ops.ASSIGN}
+    for node in running:
+        table[node] = _target_of(node)
+    if running and origins:
+        _forget_overwritten(running)
 
 
 def _target_of(assign: UOp) -> UOp:
@@ -136,16 +142,37 @@ def _readers(roots: list[UOp], running: set[UOp]) -> list[UOp]:
     return [root for root in roots if reads[root]]
 
 
+def _forget_overwritten(running: set[UOp]) -> None:
+    """Gradients cannot flow to where values came from, once those were computed from are gone."""
+    nodes = list(dict.fromkeys(origins.values()))
+    gone = set(_readers(nodes, running))
+    for memory in [m for m, origin in origins.items() if origin in gone]:
+        del origins[memory]
+
+
 def _rewrite_live(table: dict[UOp, UOp]) -> None:
     """Every live tensor's graph, with what is in memory now."""
     affected: dict[UOp, list[TensorCore]] = {}
     for tensor in live_tensors:
         if not is_memory(tensor.uop):
             affected.setdefault(tensor.uop, []).append(tensor)
-    if not affected:
-        return
-    roots = UOp.sink(*affected)
-    for old, new in zip(affected, roots.substitute(table).src, strict=True):
+    known = dict(origins)
+    roots = UOp.sink(*affected, *known.values())
+    replaced = roots.substitute(table).src
+    for old, new in zip(affected, replaced, strict=False):
         if new is not old:
-            for tensor in affected[old]:
+            tensors = affected[old]
+            for tensor in tensors:
                 tensor.uop = new
+            if old in table and any(t.requires_grad for t in tensors):
+                _remember_origin(old, new, table)
+    for memory, new in zip(known, replaced[len(affected) :], strict=True):
+        if new.base is not memory:
+            origins[memory] = new
+
+
+def _remember_origin(old: UOp, new: UOp, table: dict[UOp, UOp]) -> None:
+    if old.op is Ops.ASSIGN or not is_memory(new) or not old.src:
+        return
+    src = tuple(table.get(s, s) if s.op is Ops.ASSIGN else s.substitute(table) for s in old.src)
+    origins[new.base] = old.replace(src=src)
