@@ -78,7 +78,7 @@ class _Streams:
         """Compute all tensors that were drawn, so that the counts in memory are true."""
         drawn = {s.state: None for s in self.streams.values() if s.pending}
         if drawn:
-            realize.run_nodes({a: None for s in self.streams.values() if (a := s.flush(drawn))})
+            realize.run_nodes({a: None for s in self.streams.values() if (a := s.flush(drawn)) is not None})
 
     def before_run(self, nodes: dict[UOp, None]) -> list[UOp]:
         """The counts to write in a schedule of these nodes."""
