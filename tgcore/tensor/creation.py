@@ -301,7 +301,7 @@ class Creation(Reduce):
             return x.reshape((*x.shape[:-2], -1))._slice(x.ndim - 2, 0, 0)
         x = x.shrink((*lead, (row, row + n), (column, column + n)))
         # with one more column, rows of n + 1 begin with the diagonal's elements
-        flat = x._resized(x.ndim - 1, n + 1).flatten(-2)
+        flat = x.flatten(-2)._resized(x.ndim - 2, n * (n + 1))
         return flat.reshape((*x.shape[:-2], n, n + 1))._slice(x.ndim - 1, 0, 1).squeeze(-1)
 
     def meshgrid(self, *args: Self, indexing: str = "ij") -> tuple[Self, ...]:

@@ -178,7 +178,7 @@ def sources(node: UOp) -> tuple[UOp, ...]:
     if node.op is Ops.BUFFER:
         origin = origins.get(node)
         return () if origin is None else (origin,)
-    return node.src
+    return () if node.op in _LEAVES else node.src
 
 
 def history(root: UOp, smooth: bool = True) -> dict[UOp, None]:
@@ -205,7 +205,7 @@ def compute_gradients(root: UOp, root_gradient: UOp, targets: Iterable[UOp]) -> 
     gradients: dict[UOp, UOp] = {root: root_gradient}
     for node in reversed(_path(root, wanted)):
         gradient = gradients.get(node)
-        if gradient is None or (node.op in _LEAVES and not sources(node)):
+        if gradient is None or not sources(node):
             continue
         for source, part in zip(sources(node), _local(node, gradient), strict=True):
             if part is None or not dtypes.is_float(source.dtype):
