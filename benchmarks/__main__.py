@@ -5,21 +5,26 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-# settings that some machines carry, and that make numpy's BLAS slow: it reads them when it is loaded
+from benchmarks import kernels, report, startup, training
+from benchmarks.measure import Case, Result, copy_bandwidth, measure
+
+# settings that some machines carry and that make numpy's BLAS slow
 _SLOWS_BLAS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 
-if __name__ == "__main__" and any(name in os.environ for name in _SLOWS_BLAS):
-    clean = {k: v for k, v in os.environ.items() if k not in _SLOWS_BLAS}
-    os.execve(sys.executable, [sys.executable, "-m", "benchmarks", *sys.argv[1:]], clean)
 
-from benchmarks import kernels, report, startup, training
-from benchmarks.measure import Result, copy_bandwidth, measure
+def start_again_without_slow_blas() -> None:
+    """BLAS reads its settings when it is loaded, so a new process without them takes over."""
+    if any(name in os.environ for name in _SLOWS_BLAS):
+        clean = {k: v for k, v in os.environ.items() if k not in _SLOWS_BLAS}
+        os.execve(sys.executable, [sys.executable, "-m", "benchmarks", *sys.argv[1:]], clean)
 
 
 def main() -> None:
     """Measure everything that was asked for."""
+    start_again_without_slow_blas()
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--write", action="store_true", help="also write benchmarks/RESULTS.md")
     parser.add_argument("--quick", action="store_true", help="fewer rounds: rough figures")
@@ -29,12 +34,13 @@ def main() -> None:
     counts = [n for n in (1, 2) if n <= (os.cpu_count() or 1)]
     bandwidth = {n: copy_bandwidth(n) for n in counts}
     results: list[Result] = []
-    makers = [(n, make) for n in counts for make in kernels.cases(n)]
-    makers += [(n, lambda n=n: training.training_step(n)) for n in counts]
-    makers += [(1, lambda: kernels.launches(1))]
+    makers: list[tuple[int, Callable[[int], Case]]]
+    makers = [(n, make) for n in counts for make in kernels.CASES]
+    makers += [(n, training.training_step) for n in counts]
+    makers += [(1, kernels.launches)]
     for threads, make in makers:
         with kernels.limited(threads):
-            case = make()
+            case = make(threads)
             if arguments.only in case.name:
                 print(f"{case.name}, {threads} ...", file=sys.stderr, flush=True)
                 results.append(measure(case, budget, bandwidth))

@@ -106,7 +106,7 @@ def softmax(threads: int, rows: int = 4096, columns: int = 1024) -> Case:
     ta = torch.from_numpy(a)
 
     def by_numpy() -> Array:
-        e = np.exp(a - a.max(axis=1, keepdims=True))
+        e: Array = np.exp(a - a.max(axis=1, keepdims=True))
         e /= e.sum(axis=1, keepdims=True)
         return e
 
@@ -128,7 +128,7 @@ def layer_norm(threads: int, rows: int = 4096, columns: int = 1024) -> Case:
     ta = torch.from_numpy(a)
 
     def by_numpy() -> Array:
-        centered = a - a.mean(axis=1, keepdims=True)
+        centered: Array = a - a.mean(axis=1, keepdims=True)
         centered /= np.sqrt(np.square(centered).mean(axis=1, keepdims=True) + np.float32(1e-5))
         return centered
 
@@ -182,14 +182,13 @@ def launches(threads: int, count: int = 100) -> Case:
     )
 
 
-def cases(threads: int) -> list[Callable[[], Case]]:
-    """What makes each case, so that only one at a time holds memory."""
-    return [
-        lambda: matmul(512, threads),
-        lambda: matmul(1024, threads),
-        lambda: elementwise(threads),
-        lambda: total(threads),
-        lambda: softmax(threads),
-        lambda: layer_norm(threads),
-        lambda: convolution(threads),
-    ]
+CASES: tuple[Callable[[int], Case], ...] = (
+    lambda threads: matmul(512, threads),
+    lambda threads: matmul(1024, threads),
+    elementwise,
+    total,
+    softmax,
+    layer_norm,
+    convolution,
+)
+"""What makes each case for a number of threads, so that only one at a time holds memory."""

@@ -33,7 +33,7 @@ def _ratio(value: float | None) -> str:
 
 def table(results: Sequence[Result]) -> str:
     """A table that reads well as plain text and as Markdown."""
-    rows = [_HEAD]
+    rows: list[tuple[str, ...]] = [_HEAD]
     for r in results:
         times = [_time(r.seconds.get(name)) for name in _CONTENDERS]
         threads = str(r.threads) if r.threads else ""
@@ -66,8 +66,9 @@ def surroundings(bandwidth: Mapping[int, float]) -> str:
     )
     return "\n".join(
         [
-            f"- {datetime.date.today()}, device {Device.DEFAULT}, Python {platform.python_version()}, "
-            f"numpy {np.__version__}, torch {torch.__version__}",
+            f"- {datetime.date.today()}, device {Device.DEFAULT}",
+            f"- Python {platform.python_version()}, numpy {np.__version__}, "
+            f"torch {torch.__version__}",
             f"- processor: {platform.machine()}{_vectors()}, {os.cpu_count()} cores",
             f"- copying memory (read and written): {copying}",
             "- medians; the contenders take turns; ratios are tgcore's time over the other's: "

@@ -100,7 +100,7 @@ class SGD(Optimizer):
     >>> w = Tensor([1.0])
     >>> optimizer = SGD([w], lr=0.5)
     >>> with Tensor.train():
-    ...     (w * 2).sum().backward()
+    ...     _ = (w * 2).sum().backward()
     ...     optimizer.step()
     >>> w.tolist()
     [0.0]
@@ -176,7 +176,7 @@ class Adam(AdamW):
     >>> w = Tensor([1.0])
     >>> optimizer = Adam([w], lr=0.5)
     >>> with Tensor.train():
-    ...     (w * 2).sum().backward()
+    ...     _ = (w * 2).sum().backward()
     ...     optimizer.step()
     >>> w.numpy().round(4).tolist()
     [0.5]

@@ -1,7 +1,7 @@
 """Tensors in files of the safetensors format: https://github.com/huggingface/safetensors
 
-A file is the header's length (8 bytes, little endian), the header (JSON: for each name the type, the
-shape and the place of its bytes), and the bytes. What is read was checked by the `safetensors`
+A file is the header's length (8 bytes, little endian), the header (JSON: for each name the type,
+the shape and the place of its bytes), and the bytes. What is read was checked by the `safetensors`
 package first: lengths, shapes, places that overlap or leave holes.
 """
 

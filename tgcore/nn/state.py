@@ -11,9 +11,17 @@ from tgcore.helpers import prod
 from tgcore.tensor import Tensor
 
 if TYPE_CHECKING:
-    from tgcore.nn.safetensors import safe_load as safe_load
-    from tgcore.nn.safetensors import safe_load_metadata as safe_load_metadata
-    from tgcore.nn.safetensors import safe_save as safe_save
+    from tgcore.nn.safetensors import safe_load, safe_load_metadata, safe_save
+
+__all__ = [
+    "StateError",
+    "get_parameters",
+    "get_state_dict",
+    "load_state_dict",
+    "safe_load",
+    "safe_load_metadata",
+    "safe_save",
+]
 
 # these need a package that not everyone has, so their module is imported on first use
 _IN_FILES: Final = ("safe_save", "safe_load", "safe_load_metadata")
