@@ -272,8 +272,24 @@ def _substitute_gated(value: UOp, r: UOp, position: UOp, valid: UOp) -> UOp:
     return table.get(value, value)
 
 
+def guarded_reduce(node: UOp) -> UOp | None:
+    """A sum of guarded sums as one sum of what is guarded."""
+    condition, inner, no = node.src[0].src
+    if node.arg is not Ops.ADD or inner.op is not Ops.REDUCE or inner.arg is not Ops.ADD:
+        return None
+    if no.op is not Ops.CONST or no.arg != 0:
+        return None
+    value = inner.src[0]
+    guarded = condition.where(value, value.const_like(0))
+    return guarded.reduce(Ops.ADD, *inner.src[1:], *node.src[1:])
+
+
 pm_reduce_collapse = PatternMatcher(
     [
+        (
+            UPat(Ops.REDUCE, src=(UPat(Ops.WHERE),), any_len=True, name="node"),
+            guarded_reduce,
+        ),
         (UPat(Ops.REDUCE, name="node"), unused_ranges),
         (UPat(Ops.REDUCE, name="node"), collapse_sum),
         (UPat(Ops.REDUCE, name="node"), split_sum_of_terms),

@@ -296,7 +296,9 @@ def fold_less(x: UOp, c: UOp) -> UOp | None:
         if factor < -1:
             return term * -1 < int(-(-limit // -factor))
         if term.op is Ops.IDIV and factor == 1 and _positive_constant(term.src[1]):
-            return term.src[0] < limit * term.src[1].arg
+            return term.src[0] < int(limit * term.src[1].arg)
+        if term.op is Ops.MOD and factor == 1 and _positive_constant(term.src[1]):
+            return _less_without_wrap(term.src[0], term.src[1].arg, limit)
         return None
     factors = sorted({abs(f) for f in terms.values() if abs(f) > 1}, reverse=True)
     for factor in factors:
@@ -307,6 +309,24 @@ def fold_less(x: UOp, c: UOp) -> UOp | None:
         if big and low >= 0 and high < factor and (limit % factor == 0 or limit % factor > high):
             return join_sum(big.items(), 0) < -(-limit // factor)
     return None
+
+
+def _less_without_wrap(x: UOp, divisor: int, limit: int) -> UOp | None:
+    """x % divisor < limit as 0 <= t < limit, where x = t up to multiples of the divisor and no
+    negative t could wrap around to below the limit. (Windows cut out of a repeated row.)"""
+    terms, constant = split_sum(x)
+    residues = {t: _centred(f, divisor) for t, f in terms.items()}
+    low, high = sum_bounds(residues, 0)
+    shift = _centred(constant, divisor)
+    if not (low + shift >= limit - divisor and high + shift < divisor and low + shift < 0):
+        return None
+    short = join_sum(((t, f) for t, f in residues.items() if f), shift)
+    return (short < 0).logical_not() & (short < limit)
+
+
+def _centred(factor: int, divisor: int) -> int:
+    residue = factor % divisor
+    return residue - divisor if residue * 2 > divisor else residue
 
 
 def _positive_constant(node: UOp) -> bool:

@@ -161,7 +161,7 @@ def _lanes_of(kernel: Kernel) -> int:
 def _tile(kernel: Kernel) -> None:
     """Upcasts axes along which an operand of a reduce stays the same."""
     reduces = kernel.reduces
-    if len(reduces) != 1 or _is_horizontal(kernel):
+    if len(reduces) != 1:
         return
     budget = kernel.target.vector_registers - 6
     tiled: set[tuple[int, ...]] = set()
