@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from tgcore.dtype import dtypes
+from tgcore.dtype import Invalid, dtypes
 from tgcore.uop.node import UOp
 from tgcore.uop.ops import Ops
 
@@ -22,7 +22,7 @@ def split_sum(node: UOp) -> tuple[Terms, int]:
     terms: Terms = {}
     constant = 0
     for part in node.split(Ops.ADD):
-        if part.op is Ops.CONST:
+        if part.op is Ops.CONST and part.arg is not Invalid:
             constant += part.arg
             continue
         if part.op is Ops.MUL and part.src[1].op is Ops.CONST:
