@@ -48,9 +48,7 @@ def compare(
     """The function gives the same in torch and in tgcore, and so do its gradients."""
     values = list(arrays) if arrays is not None else random_arrays(shapes, low, high)
     smooth = not forward_only
-    theirs = [
-        torch.tensor(v, requires_grad=smooth and v.dtype.kind == "f") for v in values
-    ]
+    theirs = [torch.tensor(v, requires_grad=smooth and v.dtype.kind == "f") for v in values]
     ours = [Tensor(v, requires_grad=(smooth and v.dtype.kind == "f") or None) for v in values]
     expected, found = torch_fn(*theirs), (tg_fn or torch_fn)(*ours)
     wanted = expected.detach().numpy()

@@ -234,7 +234,9 @@ def test_sort_and_topk(descending: bool) -> None:
     assert np.array_equal(values.numpy(), expected.values.numpy())
     assert np.array_equal(places.numpy(), expected.indices.numpy())
     top = Tensor(x).topk(3, 1, largest=descending)[0]
-    assert np.array_equal(top.numpy(), torch.tensor(x).topk(3, 1, largest=descending).values.numpy())
+    assert np.array_equal(
+        top.numpy(), torch.tensor(x).topk(3, 1, largest=descending).values.numpy()
+    )
 
 
 def test_nonzero_and_masked_select() -> None:

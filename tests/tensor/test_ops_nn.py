@@ -56,9 +56,7 @@ def test_matmul_of_integers() -> None:
     ],
 )
 def test_einsum(formula: str, shapes: Any) -> None:
-    compare(
-        lambda *a: torch.einsum(formula, *a), lambda *a: Tensor.einsum(formula, *a), shapes
-    )
+    compare(lambda *a: torch.einsum(formula, *a), lambda *a: Tensor.einsum(formula, *a), shapes)
 
 
 CONVOLUTIONS: dict[str, tuple[Any, dict[str, Any]]] = {

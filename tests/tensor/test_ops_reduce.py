@@ -40,9 +40,7 @@ def test_reduce(name: str, axis: Any) -> None:
         pytest.skip("torch multiplies along one axis only")
     theirs, ours = REDUCES[name]
     keep = axis == -1
-    compare(
-        lambda x: theirs(x, axis, keep), lambda x: ours(x, axis, keep), [(3, 4, 5)], atol=3e-6
-    )
+    compare(lambda x: theirs(x, axis, keep), lambda x: ours(x, axis, keep), [(3, 4, 5)], atol=3e-6)
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "prod", "var", "std"])
@@ -95,9 +93,7 @@ def test_positions_of_extreme_integers() -> None:
 @pytest.mark.parametrize("axis", [0, 1])
 def test_running(name: str, axis: int) -> None:
     smooth = name != "cumprod"
-    compare(
-        lambda x: getattr(x, name)(axis), None, [(5, 6)], atol=3e-6, forward_only=not smooth
-    )
+    compare(lambda x: getattr(x, name)(axis), None, [(5, 6)], atol=3e-6, forward_only=not smooth)
 
 
 def test_a_long_running_sum() -> None:

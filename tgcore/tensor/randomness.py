@@ -78,7 +78,9 @@ class _Streams:
         """Compute all tensors that were drawn, so that the counts in memory are true."""
         drawn = {s.state: None for s in self.streams.values() if s.pending}
         if drawn:
-            realize.run_nodes({a: None for s in self.streams.values() if (a := s.flush(drawn)) is not None})
+            realize.run_nodes(
+                {a: None for s in self.streams.values() if (a := s.flush(drawn)) is not None}
+            )
 
     def before_run(self, nodes: dict[UOp, None]) -> list[UOp]:
         """The counts to write in a schedule of these nodes."""
@@ -300,6 +302,57 @@ class Randomness(Interop):
         sizes = as_shape(shape)
         std = (2 / (1 + a**2) / max(math.prod(sizes[1:]), 1)) ** 0.5
         return cls.normal(*sizes, std=std, **options)
+
+    @classmethod
+    def randperm(cls, n: int, *, dtype: DTypeLike | None = None, device: str | None = None) -> Self:
+        """The numbers from 0 to n - 1 in random order.
+
+        >>> sorted(Tensor.randperm(4).tolist())
+        [0, 1, 2, 3]
+        """
+        kind = dtypes.default_int if dtype is None else to_dtype(dtype)
+        order = cls.rand(n, device=device).uop
+        return cls._ranks(cls._from_uop(order, False)).cast(kind)
+
+    @classmethod
+    def _ranks(cls, values: Self) -> Self:
+        """For each element how many others come before it in ascending order."""
+        n = int(values.shape[-1])
+        place = values._index_range(n)
+        here, there = values.unsqueeze(-1), values.unsqueeze(-2)
+        tie = (there == here) & (place.unsqueeze(0) < place.unsqueeze(1))
+        return ((there < here) | tie).sum(-1)
+
+    def multinomial(self, num_samples: int = 1, replacement: bool = False) -> Self:
+        """Positions drawn with the probabilities that self (one or two axes) is proportional to.
+
+        >>> Tensor([0.0, 1.0]).multinomial(3, replacement=True).tolist()
+        [1, 1, 1]
+        """
+        if not 1 <= self.ndim <= 2 or num_samples <= 0:
+            raise ShapeError(
+                f"multinomial: weights of shape {self.shape} (one or two axes) and "
+                f"num_samples={num_samples} (positive) do not fit"
+            )
+        weight = self.unsqueeze(0) if self.ndim == 1 else self
+        rows, columns = int(weight.shape[0]), int(weight.shape[1])
+        if replacement or num_samples == 1:
+            total = weight._float().cumsum(1)
+            share = (total / total._slice(1, columns - 1, columns)).unsqueeze(1)
+            drawn = type(self).rand(rows, num_samples, 1, device=self.device)
+            found = (share <= drawn).sum(2)
+        else:
+            if num_samples > columns:
+                raise ShapeError(
+                    f"multinomial: {num_samples} different positions cannot be drawn from {columns}"
+                )
+            # of exponential waiting times with these rates, the shortest come first
+            waiting = -type(self).rand(rows, columns, device=self.device).log() / weight._float()
+            rank = self._ranks(waiting.contiguous())
+            wanted = self._index_range(num_samples).reshape(1, num_samples, 1)
+            found = (rank.unsqueeze(1) == wanted).where(self._index_range(columns), 0).sum(2)
+        result: Self = found.cast(dtypes.int32)
+        return result.squeeze(0) if self.ndim == 1 else result
 
 
 def _known_sizes(what: str, shape: tuple[Any, ...]) -> tuple[int, ...]:

@@ -1,0 +1,26 @@
+"""The examples in the docstrings are true."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import tgcore.tensor
+from tgcore import Tensor, TinyJit, Variable
+
+MODULES = [m.name for m in pkgutil.iter_modules(tgcore.tensor.__path__)]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name: str) -> None:
+    module = importlib.import_module(f"tgcore.tensor.{name}")
+    names = {"Tensor": Tensor, "TinyJit": TinyJit, "Variable": Variable}
+    assert doctest.testmod(module, extraglobs=names).failed == 0
+
+
+def test_every_public_method_has_a_docstring() -> None:
+    public = [n for n in dir(Tensor) if not n.startswith("_") and n not in ("uop", "grad")]
+    assert [n for n in public if not getattr(Tensor, n).__doc__] == []
