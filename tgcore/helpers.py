@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -50,33 +49,9 @@ def partition(values: Iterable[T], test: Any) -> tuple[list[T], list[T]]:
     return yes, no
 
 
-def merge_dicts(dicts: Iterable[Mapping[K, V]]) -> dict[K, V]:
-    """All entries of the mappings; a key with two different values is an error."""
-    merged: dict[K, V] = {}
-    for mapping in dicts:
-        for key, value in mapping.items():
-            if key in merged and merged[key] != value:
-                raise ValueError(f"{key} has two values: {merged[key]} and {value}")
-            merged[key] = value
-    return merged
-
-
-def ceildiv(numerator: Any, denominator: Any) -> Any:
-    """Division rounded up (ints or symbolic ints)."""
-    if isinstance(numerator, int) and isinstance(denominator, int):
-        return -(-numerator // denominator)
-    return (numerator + (denominator - 1)) // denominator
-
-
 def round_up(value: int, multiple: int) -> int:
     """The smallest multiple that is not below the value."""
     return -(-value // multiple) * multiple
-
-
-def all_same(values: Iterable[Any]) -> bool:
-    """Whether no two values differ."""
-    items = list(values)
-    return all(item == items[0] for item in items)
 
 
 def is_power_of_two(value: int) -> bool:
@@ -229,9 +204,3 @@ def cache_dir() -> Path:
 def pluralize(count: int, noun: str) -> str:
     """`1 kernel`, `2 kernels`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def powers_of_two(limit: int) -> Iterator[int]:
-    """1, 2, 4, ... up to the limit."""
-    for exponent in range(int(math.log2(limit)) + 1 if limit > 0 else 0):
-        yield 1 << exponent

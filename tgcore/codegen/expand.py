@@ -14,12 +14,12 @@ import itertools
 from collections.abc import Iterable
 
 from tgcore.codegen.target import Target
-from tgcore.dtype import Invalid, dtypes
+from tgcore.dtype import dtypes
 from tgcore.uop.divmod import split_sum
 from tgcore.uop.node import UOp
 from tgcore.uop.ops import AxisType, Ops
 from tgcore.uop.rewrite import graph_rewrite
-from tgcore.uop.symbolic import simplify, symbolic
+from tgcore.uop.symbolic import simplify, split_valid, symbolic
 
 _SPREAD = (AxisType.UPCAST, AxisType.UNROLL)
 # a reduce keeps the copies of its unrolled steps apart while it has no more accumulators than this
@@ -29,13 +29,6 @@ _MOST_SEPARATE_ACCUMULATORS = 8
 def spread_ranges(ast: UOp) -> list[UOp]:
     """The ranges that are to disappear."""
     return [n for n in ast.toposort() if n.op is Ops.RANGE and n.axis_type in _SPREAD]
-
-
-def split_valid(index: UOp) -> tuple[UOp | None, UOp]:
-    """An index as (condition or None, index)."""
-    if index.op is Ops.WHERE and index.src[2].arg is Invalid:
-        return index.src[0], index.src[1]
-    return None, index
 
 
 def stride_along(index: UOp, r: UOp) -> int | None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import functools
 import itertools
 
-from tgcore.codegen.expand import split_valid
 from tgcore.codegen.target import Target
 from tgcore.dtype import AddrSpace, DType, Invalid, dtypes
+from tgcore.uop.evaluate import identity_of
 from tgcore.uop.node import UOp
 from tgcore.uop.ops import AxisType, GroupOp, Ops
 from tgcore.uop.pattern import PatternMatcher, UPat
 from tgcore.uop.rewrite import graph_rewrite
-from tgcore.uop.symbolic import symbolic
+from tgcore.uop.symbolic import split_valid, symbolic
 
 # *** memory inside the kernel ***
 
@@ -147,11 +147,6 @@ def add_loads(ast: UOp) -> UOp:
 
 
 # *** reduces ***
-
-
-def identity_of(op: Ops, dtype: DType) -> object:
-    """The value that changes nothing."""
-    return {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(dtype)}[op]
 
 
 def lower_reduces(ast: UOp) -> UOp:

@@ -17,7 +17,7 @@ from tgcore.codegen.simplify import cut_loops, simplify_kernel
 from tgcore.codegen.target import Target
 from tgcore.helpers import NOOPT, colored
 from tgcore.uop.node import UOp, to_sint
-from tgcore.uop.ops import AXIS_STYLE, AxisType, Ops
+from tgcore.uop.ops import AXIS_STYLE, AxisType
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,3 @@ def kernel_name(kernel: Kernel) -> str:
 def lower_kernel(optimized: OptimizedKernel, target: Target) -> UOp:
     """The optimised kernel as loads, stores and machine arithmetic."""
     return lower(expand(optimized.ast, target), target)
-
-
-def is_kernel(ast: UOp) -> bool:
-    """Whether a scheduled AST is a kernel (and not a copy)."""
-    return ast.op is Ops.SINK

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import functools
 
-from tgcore.dtype import AddrSpace, Invalid
-from tgcore.schedule.movement import split_valid
+from tgcore.dtype import Invalid
 from tgcore.uop.collapse import pm_reduce_collapse
 from tgcore.uop.node import UOp
 from tgcore.uop.ops import GroupOp, Ops
 from tgcore.uop.pattern import PatternMatcher, UPat
 from tgcore.uop.rewrite import graph_rewrite
-from tgcore.uop.symbolic import symbolic
+from tgcore.uop.symbolic import split_valid, symbolic
 
 # an expression that reads more buffers than this is stored rather than computed again
 _MOST_BUFFERS_INLINE = 3
@@ -165,8 +164,3 @@ pm_simplify_storage = symbolic + pm_reduce_collapse + pm_storage
 def remove_costly_buffers(sink: UOp) -> UOp:
     """The graph with only the storage that pays."""
     return graph_rewrite(sink, pm_simplify_storage, name="remove buffers")
-
-
-def is_local(node: UOp) -> bool:
-    """Whether a BUFFERIZE is storage inside a kernel."""
-    return bool(node.arg.addrspace is not AddrSpace.GLOBAL)

@@ -23,12 +23,11 @@ from tgcore.schedule.movement import (
     input_ranges,
     join_valid,
     pad_condition,
-    split_valid,
 )
 from tgcore.schedule.realize import STORED, is_plain_view
 from tgcore.uop.node import BufferizeInfo, UOp, sint
 from tgcore.uop.ops import AxisType, GroupOp, Ops
-from tgcore.uop.symbolic import simplify
+from tgcore.uop.symbolic import simplify, split_valid
 
 # nodes that have no element of their own: nothing indexes into them
 _NOT_INDEXED = frozenset(

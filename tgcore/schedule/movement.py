@@ -13,18 +13,11 @@ from tgcore.dtype import Invalid, dtypes
 from tgcore.helpers import argsort
 from tgcore.uop.node import UOp, sint, to_index
 from tgcore.uop.ops import Ops
-from tgcore.uop.symbolic import simplify, simplify_given
+from tgcore.uop.symbolic import simplify, simplify_given, split_valid
 
 Ranges = tuple[UOp, ...]
 
 ZERO = UOp.const(dtypes.index, 0)
-
-
-def split_valid(index: UOp) -> tuple[UOp | None, UOp]:
-    """An index as (condition or None, index)."""
-    if index.op is Ops.WHERE and index.src[2].arg is Invalid:
-        return index.src[0], index.src[1]
-    return None, index
 
 
 def join_valid(conditions: Sequence[UOp | None], index: UOp) -> UOp:

@@ -7,8 +7,8 @@ stored, and the set of nodes that must be stored whatever the ranges say.
 
 from __future__ import annotations
 
-from tgcore.dtype import dtypes
 from tgcore.errors import ScheduleError
+from tgcore.uop.evaluate import identity_of
 from tgcore.uop.node import UOp
 from tgcore.uop.ops import GroupOp, Ops
 from tgcore.uop.pattern import PatternMatcher, UPat
@@ -23,11 +23,6 @@ _ALWAYS_STORED = frozenset({Ops.CONTIGUOUS, Ops.COPY, Ops.ASSIGN})
 _SPLIT_REDUCE_ABOVE = 1 << 17
 _SPLIT_REDUCE_OUTPUTS = 16
 _SPLIT_REDUCE_PARTS = 64
-
-
-def identity_of(op: Ops, dtype: object) -> object:
-    """The value that changes nothing in a reduce by the op."""
-    return {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(dtype)}[op]  # type: ignore[arg-type]
 
 
 def storage_of(node: UOp) -> UOp:

@@ -66,7 +66,10 @@ class Interop(Creation):
         target = Device.canonicalize(device)
         if target == self.device:
             return self
-        result = self._derived(self._full.copy_to(target))
+        source = self._full
+        if not Device[self.device].runs_programs:
+            source = _as_memory(source)
+        result = self._derived(source.copy_to(target))
         if self._requires_grad is not None:
             result._requires_grad = self._requires_grad
         return result
@@ -247,7 +250,7 @@ class Interop(Creation):
         if isinstance(data, UOp):
             node = data.cast(dtypes.default_int) if data.dtype is dtypes.index else data
             return node if dtype is None else node.cast(dtype)
-        if isinstance(data, (bool, int, float)):
+        if isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
             return constant(data, default_dtype(data) if dtype is None else dtype, place)
         if data is None:
             return full_shape(constant(0, dtype or dtypes.default_float, place), (0,))
@@ -304,6 +307,40 @@ class Interop(Creation):
         if values.dtype == np.float64:
             values = values.astype(np.float32)
         return cls._from_array(values, None, None)
+
+
+def _as_memory(view: UOp) -> UOp:
+    """A view that is a run of its memory's elements, as memory: for devices that compute nothing."""
+    run = _run_of(view)
+    if run is None:
+        raise DeviceError(
+            f"{view.device} computes nothing, so only a run of its elements can be taken from it",
+            "",
+            "the view leaves out or reorders some",
+            "take all of it to a device with .to() first, then the view",
+        )
+    memory, first, count = run
+    if count == memory.arg:
+        return view
+    part = UOp(Ops.BUFFER_VIEW, memory.dtype, (memory,), (count, first * memory.dtype.itemsize))
+    return part.reshape(view.known_shape)
+
+
+def _run_of(view: UOp) -> tuple[UOp, int, int] | None:
+    """(memory, first element, number of elements) of a view that is one run."""
+    count, first = int(view.size), 0
+    while view.op in (Ops.RESHAPE, Ops.SHRINK):
+        inner = view.src[0]
+        if view.op is Ops.SHRINK:
+            sizes = [e - b for b, e in view.marg]
+            cut = next((a for a, n in enumerate(sizes) if n != 1), len(sizes))
+            if sizes[cut + 1 :] != list(inner.known_shape[cut + 1 :]):
+                return None
+            stride = 1
+            for (begin, _), size in zip(view.marg[::-1], inner.known_shape[::-1]):
+                first, stride = first + begin * stride, stride * size
+        view = inner
+    return (view, first, count) if view.op is Ops.BUFFER else None
 
 
 @functools.cache

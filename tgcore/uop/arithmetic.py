@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from tgcore.dtype import Invalid, dtypes
+from tgcore.dtype import dtypes
 from tgcore.uop.ops import Ops
 
 N = TypeVar("N", bound="Arithmetic")
@@ -94,10 +94,6 @@ class Arithmetic:
         if isinstance(no, Arithmetic):
             return self.alu(Ops.WHERE, no._operand(yes), no)  # type: ignore[arg-type]
         raise TypeError("where needs at least one branch that is no plain Python value")
-
-    def valid_if(self: N, condition: N) -> N:
-        """An index that is Invalid where the condition does not hold."""
-        return condition.where(self, Invalid)
 
     def __neg__(self: N) -> N:
         return self.neg()

@@ -106,6 +106,11 @@ _EVALUATE: Final[dict[Ops, Callable[..., Any]]] = {
 }
 
 
+def identity_of(op: Ops, dtype: DType) -> Any:
+    """The value that changes nothing in a reduce by the op."""
+    return {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(dtype)}[op]
+
+
 def evaluate(op: Ops, dtype: DType, operands: Sequence[Any]) -> Any:
     """The value of the op, as a constant of the type (of one lane)."""
     if Invalid in operands and op is not Ops.WHERE:

@@ -9,7 +9,7 @@ import hashlib
 import operator
 from typing import TYPE_CHECKING, Any
 
-from tgcore.dtype import AddrSpace, Invalid, PtrDType, dtypes
+from tgcore.dtype import Invalid, PtrDType, dtypes
 from tgcore.errors import ShapeError
 from tgcore.uop.ops import GroupOp, Ops
 
@@ -331,8 +331,3 @@ def key(node: UOp) -> bytes:
 def _stable(arg: Any) -> str:
     content = getattr(arg, "content", None)
     return content() if callable(content) else repr(arg)
-
-
-def is_register(dtype: Any) -> bool:
-    """Whether a pointer is to a work item's own registers."""
-    return isinstance(dtype, PtrDType) and dtype.addrspace is AddrSpace.REG

@@ -83,8 +83,6 @@ class UOp(Arithmetic):
         new_ref = _Ref(node, _forget)
         new_ref.identity = identity
         _nodes[identity] = new_ref
-        if _on_creation is not None:
-            _on_creation(node)
         return node
 
     def __getattr__(self, name: str) -> Any:
@@ -495,14 +493,6 @@ _FACTS: Final[dict[str, Callable[[UOp], Any]]] = {
 }
 _SLOTS: Final = {name: UOp.__dict__[name] for name in _FACTS}
 
-_on_creation: Callable[[UOp], None] | None = None
-
-
-def on_creation(observer: Callable[[UOp], None] | None) -> None:
-    """Sets the function that sees every new node (verification at SPEC=2)."""
-    global _on_creation
-    _on_creation = observer
-
 
 def _compute_fact(root: UOp, name: str, rule: Callable[[UOp], Any]) -> Any:
     slot = _SLOTS[name]
@@ -549,11 +539,6 @@ def shape_node(sizes: Sequence[sint]) -> UOp:
 def smax(*values: sint) -> int:
     """The greatest value that any of these can have."""
     return max(v if isinstance(v, int) else v.vmax for v in values)
-
-
-def smin(*values: sint) -> int:
-    """The least value that any of these can have."""
-    return min(v if isinstance(v, int) else v.vmin for v in values)
 
 
 def resolve(condition: bool | UOp, default: bool = True) -> bool:

@@ -20,20 +20,3 @@ def render_graph(root: UOp, most_lines: int | None = None) -> str:
     if most_lines is not None and len(lines) > most_lines:
         lines = [f"# {len(lines) - most_lines} more nodes", *lines[-most_lines:]]
     return "\n".join(lines)
-
-
-def render_program(uops: list[UOp]) -> str:
-    """A linear program as text, a line an op, loops indented."""
-    positions: dict[UOp, int] = {}
-    lines = []
-    depth = 0
-    for number, node in enumerate(uops):
-        positions[node] = number
-        if node.op.name in ("END", "ENDIF"):
-            depth -= 1
-        sources = " ".join(str(positions.get(s, s.op.name)) for s in node.src)
-        arg = "" if node.arg is None else f" {node.arg!r}"
-        lines.append(f"{number:4d} {'  ' * depth}{node.op.name} {node.dtype} [{sources}]{arg}")
-        if node.op.name in ("RANGE", "IF"):
-            depth += 1
-    return "\n".join(lines)

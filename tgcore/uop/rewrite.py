@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tgcore.errors import TgcoreError
@@ -12,19 +11,9 @@ from tgcore.uop.pattern import PatternMatcher
 # rewrites of one graph before it is held to be endless, a multiple of its nodes
 _LIMIT_PER_NODE = 2000
 
-# sees (pass name, matcher, before, after) of every rewritten graph
-Observer = Callable[[str, PatternMatcher, UOp, UOp], None]
-_observers: list[Observer] = []
-
 
 class RewriteLoopError(TgcoreError):
     """The rules of a pass undo each other."""
-
-
-def observe_rewrites(observer: Observer) -> Callable[[], None]:
-    """Adds an observer of every pass; the function returned takes it away again."""
-    _observers.append(observer)
-    return lambda: _observers.remove(observer)
 
 
 def graph_rewrite(
@@ -40,10 +29,7 @@ def graph_rewrite(
     its sources are, and what the rule returns is then entered.
     """
     rewrite = _rewrite_before_sources if bottom_up else _rewrite_after_sources
-    result = rewrite(root, matcher, ctx, name)
-    for observer in _observers:
-        observer(name, matcher, root, result)
-    return result
+    return rewrite(root, matcher, ctx, name)
 
 
 def _rewrite_after_sources(root: UOp, matcher: PatternMatcher, ctx: Any, name: str) -> UOp:

@@ -460,6 +460,13 @@ def _may_be_invalid(node: UOp) -> bool:
 # *** conditions that tell something about the index they guard ***
 
 
+def split_valid(index: UOp) -> tuple[UOp | None, UOp]:
+    """An index as (condition or None, index)."""
+    if index.op is Ops.WHERE and index.src[2].arg is Invalid:
+        return index.src[0], index.src[1]
+    return None, index
+
+
 def split_conditions(valid: UOp) -> list[UOp]:
     """The clauses of a conjunction, each once."""
     return list(dict.fromkeys(valid.split(Ops.AND)))
@@ -540,24 +547,6 @@ def simplify_valid_index(valid: UOp, x: UOp) -> UOp | None:
         return x
     simpler = simplify_given(x, valid)
     return valid.where(simpler, Invalid) if simpler is not x else None
-
-
-def simplify_conjunction(valid: UOp) -> UOp | None:
-    """A conjunction whose clauses are simplified by one another and sorted."""
-    clauses = split_conditions(valid)
-    if len(clauses) < 2:
-        return None
-    kept = sorted(set(clauses), key=_order)
-    result: list[UOp] = []
-    for clause in kept:
-        known = functools.reduce(lambda a, b: a & b, result) if result else None
-        result.append(simplify_given(clause, known) if known is not None else clause)
-    joined = functools.reduce(
-        lambda a, b: a & b,
-        [c for c in result if c.arg is not True or c.op is not Ops.CONST]
-        or [valid.const_like(True)],
-    )
-    return joined if joined is not valid else None
 
 
 pm_valid = PatternMatcher(

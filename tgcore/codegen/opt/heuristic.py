@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 
-from tgcore.codegen.expand import split_valid, stride_along
+from tgcore.codegen.expand import stride_along
 from tgcore.codegen.opt.kernel import Kernel, Opt, OptOps
 from tgcore.dtype import dtypes
 from tgcore.errors import KernelOptError
@@ -18,6 +18,7 @@ from tgcore.helpers import THREADS
 from tgcore.uop.divmod import split_sum
 from tgcore.uop.node import UOp, to_sint
 from tgcore.uop.ops import AxisType, GroupOp, Ops
+from tgcore.uop.symbolic import split_valid
 
 # copies of the body of a kernel that a tile and unrolling may make
 _MOST_COPIES = 128

@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from tgcore.codegen.target import Target
-from tgcore.dtype import Invalid, dtypes
+from tgcore.dtype import Invalid
 from tgcore.errors import KernelOptError
 from tgcore.helpers import round_up
+from tgcore.uop.evaluate import identity_of
 from tgcore.uop.node import UOp, to_sint
 from tgcore.uop.ops import AXIS_ORDER, AxisType, Ops
 from tgcore.uop.rewrite import graph_rewrite
@@ -229,7 +229,7 @@ def _padto(kernel: Kernel, opt: Opt) -> None:
         if node.op is Ops.INDEX and r in node.ranges:
             src = [src[0], *(_under(s, valid) for s in src[1:])]
         if node.op is Ops.REDUCE and r in node.src[1:]:
-            identity = src[0].const_like(_identity(node.arg, node.dtype))
+            identity = src[0].const_like(identity_of(node.arg, node.dtype))
             src = [valid.where(src[0], identity), *src[1:]]
         table[node] = node.replace(src=tuple(src))
     kernel.set_ast(table[kernel.ast])
@@ -239,10 +239,6 @@ def _under(index: UOp, valid: UOp) -> UOp:
     if index.op is Ops.WHERE and index.src[2].arg is Invalid:
         return (index.src[0] & valid).where(index.src[1], Invalid)
     return valid.where(index, Invalid)
-
-
-def _identity(op: Ops, dtype: Any) -> Any:
-    return {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(dtype)}[op]
 
 
 _MOVES = {
