@@ -310,7 +310,7 @@ class Interop(Creation):
 
 
 def _as_memory(view: UOp) -> UOp:
-    """A view that is a run of its memory's elements, as memory: for devices that compute nothing."""
+    """A view that is a run of its memory, as memory: for devices that compute nothing."""
     run = _run_of(view)
     if run is None:
         raise DeviceError(

@@ -1,0 +1,286 @@
+"""TinyJit: a replay gives what running the function would give, or says why it cannot."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from tgcore import Context, GlobalCounters, Tensor, TinyJit, Variable, nn
+from tgcore.helpers import JIT
+from tgcore.runtime.jit import JitError
+
+only_with_jit = pytest.mark.skipif(not JIT, reason="nothing is captured with JIT=0")
+
+
+def ready(values: Any) -> Tensor:
+    return Tensor(np.asarray(values, np.float32)).realize()
+
+
+def test_a_replay_uses_new_arguments() -> None:
+    @TinyJit
+    def add(a: Tensor, b: Tensor) -> Tensor:
+        return (a + b).realize()
+
+    for n in range(5):
+        assert add(ready([n]), ready([10 * n])).tolist() == [11 * n]
+    assert (add.captured is not None) == bool(JIT)
+
+
+def test_results_and_arguments_that_are_not_realised() -> None:
+    @TinyJit
+    def double(a: Tensor) -> Tensor:
+        return a * 2
+
+    for n in range(4):
+        assert double(Tensor([1.0 * n]) + 1).tolist() == [2 * n + 2]
+        assert double(Tensor.ones(1) * n).tolist() == [2 * n]
+
+
+def test_an_earlier_result_keeps_its_value() -> None:
+    @TinyJit
+    def double(a: Tensor) -> Tensor:
+        return (a * 2).realize()
+
+    results = [double(ready([n])) for n in range(5)]
+    assert [r.tolist() for r in results] == [[0], [2], [4], [6], [8]]
+
+
+def test_a_result_fed_back_as_argument() -> None:
+    @TinyJit
+    def grow(a: Tensor) -> Tensor:
+        return (a * 2 + 1).realize()
+
+    x, expected = ready([1]), 1.0
+    for _ in range(6):
+        x, expected = grow(x), expected * 2 + 1
+        assert x.tolist() == [expected]
+
+
+def test_state_that_is_assigned_goes_on() -> None:
+    state = ready([0.0, 0.0])
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        state.assign(state + x)
+        return (state * 10).realize()
+
+    total = np.zeros(2)
+    for n in range(5):
+        total += n
+        assert step(ready([n, n])).tolist() == list(total * 10)
+        assert state.tolist() == list(total)
+
+
+def test_state_that_is_assigned_last_and_not_realised() -> None:
+    count = ready([0.0])
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        result = (count + x).realize()
+        count.assign(count + 1)
+        return result
+
+    assert [step(ready([0])).item() for _ in range(5)] == [0, 1, 2, 3, 4]
+    assert count.item() == 5
+
+
+def test_state_that_is_returned_is_that_state() -> None:
+    state = ready([1.0])
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        return state.assign(state * x).realize()
+
+    for _ in range(4):
+        result = step(ready([2.0]))
+        assert result is state
+    assert state.item() == 16
+
+
+def test_setitem_on_state() -> None:
+    cache = Tensor.zeros(4, 2).contiguous().realize()
+
+    @TinyJit
+    def put(row: Tensor) -> Tensor:
+        cache[1] = row
+        return cache.sum(0).realize()
+
+    for n in range(4):
+        assert put(ready([n, 2 * n])).tolist() == [n, 2 * n]
+
+
+class Pair(NamedTuple):
+    first: Tensor
+    second: Tensor
+
+
+def test_nested_arguments_and_results() -> None:
+    @TinyJit
+    def mix(pair: Pair, more: dict[str, Any]) -> dict[str, Any]:
+        return {"sum": pair.first + more["x"][0], "both": Pair(pair.second * 2, pair.first), "n": 7}
+
+    for n in range(4):
+        result = mix(Pair(ready([n]), ready([1])), {"x": [ready([5])]})
+        assert result["sum"].tolist() == [n + 5] and result["n"] == 7
+        assert result["both"].first.tolist() == [2] and result["both"].second.tolist() == [n]
+
+
+def test_methods_have_a_capture_for_each_object() -> None:
+    class Scale:
+        def __init__(self, factor: float) -> None:
+            self.factor = ready([factor])
+
+        @TinyJit
+        def run(self, x: Tensor) -> Tensor:
+            return (x * self.factor).realize()
+
+    two, three = Scale(2), Scale(3)
+    for n in range(4):
+        assert two.run(ready([n])).tolist() == [2 * n]
+        assert three.run(ready([n])).tolist() == [3 * n]
+
+
+def test_variables() -> None:
+    n = Variable("n", 1, 8)
+    data = ready(np.arange(8))
+
+    @TinyJit
+    def total(x: Tensor, count: Any) -> Tensor:
+        return x[:count].sum().realize()
+
+    for value in (2, 3, 8, 5, 1):
+        assert total(data, n.bind(value)).item() == sum(range(value))
+
+
+def test_a_position_that_moves_through_a_cache() -> None:
+    position = Variable("position", 0, 7)
+    cache = Tensor.zeros(8).contiguous().realize()
+
+    @TinyJit
+    def put(x: Tensor, place: Any) -> Tensor:
+        cache[place] = x
+        return cache.sum().realize()
+
+    for n in range(6):
+        assert put(ready(n + 1.0), position.bind(n)).item() == sum(range(1, n + 2))
+
+
+def test_a_train_step_is_the_same_as_without() -> None:
+    def losses(jit: bool) -> list[float]:
+        Tensor.manual_seed(3)
+        layer = nn.Linear(4, 2)
+        optimizer = nn.optim.Adam(nn.state.get_parameters(layer), lr=0.05)
+        x, y = Tensor.randn(16, 4).realize(), Tensor.randint(16, high=2).realize()
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            loss = layer(x).dropout(0.2).sparse_categorical_crossentropy(y)
+            loss.backward()
+            optimizer.step()
+            return loss.realize()
+
+        run = TinyJit(step) if jit else step
+        with Tensor.train():
+            return [run(x, y).item() for _ in range(6)]
+
+    np.testing.assert_allclose(losses(True), losses(False), rtol=1e-6)
+
+
+@only_with_jit
+def test_a_replay_runs_as_many_kernels_and_no_python() -> None:
+    calls = []
+
+    @TinyJit
+    def f(x: Tensor) -> Tensor:
+        calls.append(1)
+        return ((x + 1).contiguous() * 2).realize()
+
+    counts = []
+    for n in range(4):
+        GlobalCounters.reset()
+        x = ready([n])
+        f(x)
+        counts.append(GlobalCounters.kernel_count)
+    assert len(calls) == 2 and set(counts) == {2}
+
+
+def test_switched_off_it_runs_the_function() -> None:
+    calls = []
+
+    @TinyJit
+    def f(x: Tensor) -> Tensor:
+        calls.append(1)
+        return (x + 1).realize()
+
+    with Context(JIT=0):
+        for n in range(4):
+            f(ready([n]))
+    assert len(calls) == 4
+
+
+# *** refusals ***
+
+
+@only_with_jit
+@pytest.mark.parametrize(
+    ("first", "then", "message"),
+    [
+        ((lambda: (ready([1, 2]),)), (lambda: (ready([1]),)), r"argument 0 .*\(2,\).*\(1,\)"),
+        ((lambda: (ready([1]),)), (lambda: (Tensor([1]).realize(),)), "float32.*int32"),
+        ((lambda: (ready([1]), 3)), (lambda: (ready([1]), 4)), "argument 1 .*3.*4"),
+        ((lambda: (ready([1]),)), (lambda: (ready([1]), 4)), "argument 1"),
+        ((lambda: ([ready([1])],)), (lambda: ([ready([1])] * 2,)), "len"),
+    ],
+)
+def test_other_arguments_are_refused(first: Any, then: Any, message: str) -> None:
+    f = TinyJit(lambda x, *rest: (x[0] if isinstance(x, list) else x) + 1)
+    for _ in range(3):
+        f(*first())
+    with pytest.raises(JitError, match=message):
+        f(*then())
+
+
+@only_with_jit
+def test_a_shared_argument_while_capturing_is_refused() -> None:
+    f = TinyJit(lambda a, b: (a + b).realize())
+    x = ready([1])
+    f(x, x)
+    with pytest.raises(JitError, match="0 and 1 share memory"):
+        f(x, x)
+
+
+@only_with_jit
+def test_a_function_that_runs_nothing_is_refused() -> None:
+    f = TinyJit(lambda a: a)
+    x = ready([1])
+    f(x)
+    with pytest.raises(JitError, match="no kernel"):
+        f(x)
+
+
+@only_with_jit
+def test_what_depends_on_values_is_refused() -> None:
+    f = TinyJit(lambda a: a[a > 0].sum().realize())
+    f(ready([1, -1]))
+    with pytest.raises(JitError, match="nonzero"):
+        f(ready([1, -1]))
+
+
+@only_with_jit
+def test_an_error_while_capturing_leaves_nothing_behind() -> None:
+    fail = [False]
+
+    @TinyJit
+    def f(x: Tensor) -> Tensor:
+        if fail[0]:
+            raise KeyError("on purpose")
+        return (x + 1).realize()
+
+    f(ready([1]))
+    fail[0] = True
+    with pytest.raises(KeyError):
+        f(ready([1]))
+    fail[0] = False
+    assert [f(ready([n])).item() for n in range(3)] == [1, 2, 3]
