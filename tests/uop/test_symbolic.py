@@ -154,3 +154,31 @@ def test_an_expression_simplified_under_a_condition_is_right_where_it_holds(
     for chosen in assignments(free):
         if value_of(condition, chosen):
             assert value_of(simplified, chosen) == value_of(expression, chosen)
+
+
+# *** windows ***
+
+ROW, WINDOW = var("i", 0, 7), var("j", 0, 3)
+INSIDE = (ROW + WINDOW * 10 + 1) % 11 < 8
+
+
+def test_a_position_in_a_repeated_row_is_compared_without_wrapping_around() -> None:
+    simplified = simplify(INSIDE)
+    assert all(node.op is not Ops.MOD for node in simplified.toposort())
+    for chosen in assignments([ROW, WINDOW]):
+        assert value_of(simplified, chosen) == value_of(INSIDE, chosen)
+
+
+def test_inside_its_window_a_position_needs_no_division() -> None:
+    row = UOp.range(8, 0)
+    window = UOp.range(4, 1)
+    flat = row + window * 10 + 1
+    inside = simplify(flat % 11 < 8)
+    assert simplify_given(simplify(flat // 11), inside) is window
+    assert simplify_given(simplify(flat % 11), inside) is simplify(row + window * -1 + 1)
+
+
+def test_gates_of_lanes_are_no_constant_of_the_address() -> None:
+    lanes = UOp.const(dtypes.bool.vec(2), (False, True))
+    address = UOp(Ops.WHERE, dtypes.index, (lanes, UOp.const(dtypes.index, 0), UOp.invalid()))
+    assert simplify(address) is address

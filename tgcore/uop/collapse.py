@@ -45,7 +45,8 @@ def split_sum_of_terms(node: UOp) -> UOp | None:
     collapsed = [collapse_sum(p) for p in parts]
     if all(c is None for c in collapsed):
         return None
-    return (collapsed[0] or parts[0]) + (collapsed[1] or parts[1])
+    first, second = (p if c is None else c for p, c in zip(parts, collapsed))
+    return first + second
 
 
 def collapse_sum(node: UOp) -> UOp | None:

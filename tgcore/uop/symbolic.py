@@ -402,8 +402,10 @@ def less_of_sums(a: UOp, b: UOp) -> UOp | None:
     """a < b with everything but the constant on the left."""
     if a.op is Ops.CONST or b.op is Ops.CONST:
         return None
-    difference = canonical_sum(a + b * -1) or a + b * -1
-    terms, constant = split_sum(difference)
+    terms, constant = split_sum(a)
+    for term, factor in (subtracted := split_sum(b))[0].items():
+        terms[term] = terms.get(term, 0) - factor
+    constant -= subtracted[1]
     low, high = sum_bounds(terms, 0)
     if high < -constant:
         return UOp.const(dtypes.bool, True)
