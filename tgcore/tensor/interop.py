@@ -82,10 +82,6 @@ class Interop(Creation):
         self.uop = moved.uop
         return self
 
-    def cpu(self) -> Self:
-        """The same values on the device named CPU."""
-        return self.to("CPU")
-
     # *** out ***
 
     def _memory(self) -> tuple[Buffer, tuple[int, ...]]:
