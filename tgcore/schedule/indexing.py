@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tgcore.dtype import AddrSpace, dtypes
@@ -225,12 +225,10 @@ def _read_assigned(value: UOp, source: UOp, ranges: Ranges) -> UOp:
     return value.index(flat_index(node.known_shape, indices), dtype=source.dtype)
 
 
-def _expression(context: IndexingContext, node: UOp, source_value: object) -> UOp:
-    """The scalar expression of a node, at its ranges."""
-    get = source_value
-    assert callable(get)
+def _expression(context: IndexingContext, node: UOp, get: Callable[[UOp, UOp], UOp]) -> UOp:
+    """The scalar expression of a node, at its ranges; `get` gives what it reads of a source."""
     if node.op in GroupOp.Movement:
-        value: UOp = get(node, node.src[0])
+        value = get(node, node.src[0])
         if node.op is Ops.PAD:
             condition = pad_condition(node, context.outputs[node])
             return condition.where(value, value.const_like(0))
@@ -240,7 +238,7 @@ def _expression(context: IndexingContext, node: UOp, source_value: object) -> UO
         ranges = [context.inputs[node][axis] for axis in node.arg[1]]
         return value.reduce(node.arg[0], *[r for r in ranges if r.op is Ops.RANGE])
     if node.op in (Ops.CONTIGUOUS, Ops.MULTI, Ops.MSELECT, Ops.NOOP):
-        return get(node, node.src[0])  # type: ignore[no-any-return]
+        return get(node, node.src[0])
     if node.op is Ops.ASSIGN:
         target = get(node, node.src[0])
         return node.replace(src=(target, get(node, node.src[1])))
