@@ -123,7 +123,6 @@ class Assignment(Neural):
         if in_place and not (self.requires_grad or part.requires_grad):
             target = type(self)._from_uop(view.uop)
             target.assign(part)
-            realize.realize([target])
             return
         spread, here = part, part._full_const(1)._broadcast_to(part.shape).cast(dtypes.bool)
         self._become(here._spread(parsed, self).where(spread._spread(parsed, self), self))

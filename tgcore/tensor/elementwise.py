@@ -49,7 +49,10 @@ class Elementwise(Movement):
         if target is self.dtype:
             return self
         needs = self._requires_grad if dtypes.is_float(target) else False
-        result = self._derived(self.uop.cast(target))
+        node = self.uop
+        if dtypes.is_float(node.dtype) and dtypes.is_int(target):  # devices differ in what they do
+            node = node.alu(Ops.CMPNE, node).alu(Ops.WHERE, node.const_like(0), node)
+        result = self._derived(node.cast(target))
         result._requires_grad = needs if result._requires_grad is not False else False
         return result
 

@@ -16,6 +16,7 @@ from tgcore.tensor.movement import broadcast_shape
 from tgcore.tensor.randomness import Randomness
 from tgcore.uop.node import UOp, sint
 from tgcore.uop.ops import Ops
+from tgcore.uop.symbolic import ssimplify
 
 
 @dataclass(frozen=True)
@@ -417,8 +418,10 @@ def _wrapped(index: I, size: int) -> I:
 
 
 def _box(part: Part) -> tuple[sint, sint]:
-    assert isinstance(part.step, int)
-    length = part.count if part.step == 1 else (part.count - 1) * part.step + 1 if part.count else 0
+    if part.step == 1:
+        return (part.begin, ssimplify(part.begin + part.count))
+    assert isinstance(part.count, int)
+    length = (part.count - 1) * part.step + 1 if part.count else 0
     return (part.begin, part.begin + length)
 
 
@@ -442,7 +445,7 @@ def _slice_part(item: slice, size: sint) -> Part:
             raise ShapeError("a slice of symbolic size must have step 1")
         begin = 0 if item.start is None else item.start
         end = size if item.stop is None else item.stop
-        return Part(begin, end - begin if not (isinstance(begin, int) and begin == 0) else end)
+        return Part(begin, ssimplify(end - begin))
     try:
         begin, end, step = item.indices(size)
     except TypeError:

@@ -71,7 +71,9 @@ def _run(wanted: dict[UOp, None], table: dict[UOp, UOp]) -> None:
     for device, group in _by_device(wanted).items():
         schedule = create_schedule(UOp.sink(*group), device)
         execute.run(schedule.items, schedule.variables)
-        table.update(schedule.outputs)
+        for node, memory in schedule.outputs.items():
+            # a schedule knows variables only, the tensor's shape has their values too
+            table[node] = memory.reshape(node.known_shape)
     running = {n for n in UOp.sink(*wanted).toposort() if n.op is Ops.ASSIGN}
     for node in running:
         table[node] = _target_of(node)
