@@ -58,11 +58,27 @@ def test_an_assign_whose_value_reads_the_target_in_another_order() -> None:
 
 def test_two_tensors_swapped() -> None:
     a, b = memory([1, 2]), memory([3, 4])
-    old_a = (a + 0).contiguous()
+    old_a = a + 0
     a.assign(b + 0)
     b.assign(old_a)
     Tensor.realize(a, b)
     assert (a.tolist(), b.tolist()) == ([3, 4], [1, 2])
+
+
+def test_old_and_new_value_in_one_expression() -> None:
+    x = memory([1, 2])
+    old = x * 2
+    x.assign(x + 10)
+    assert (old + x).tolist() == [13, 16]
+    assert (old * x + old).tolist() == [24, 52]
+
+
+def test_a_second_assign_that_reads_what_was_before_the_first() -> None:
+    x = memory([1, 2])
+    old = x * 2
+    x.assign(x + 10)
+    x.assign(old + x)
+    assert x.tolist() == [13, 16]
 
 
 def test_assigning_to_a_view_writes_the_memory() -> None:
@@ -124,6 +140,23 @@ def test_constants_that_are_equal_are_written_one_by_one() -> None:
     a, b = Tensor.zeros(2).contiguous().realize(), Tensor.zeros(2).contiguous().realize()
     a[0] = 1
     assert (a.tolist(), b.tolist()) == ([1, 0], [0, 0])
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_is_merely_equal_is_apart(together: bool, whole: bool) -> None:
+    x = memory([1, 2])
+    for make in (lambda: Tensor.zeros(2).contiguous(), lambda: Tensor.ones(2), lambda: x + 1):
+        a, b = make(), make()
+        before = make().tolist()
+        Tensor.realize(*([a, b] if together else [a]))
+        if whole:
+            a.assign(a + 5).realize()
+            assert a.tolist() == [before[0] + 5, before[1] + 5]
+        else:
+            a[0] = 9
+            assert a.tolist() == [9, before[1]]
+        assert b.tolist() == before
 
 
 def test_a_clone_has_memory_of_its_own() -> None:

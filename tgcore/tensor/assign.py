@@ -15,7 +15,14 @@ import numpy as np
 from tgcore.dtype import dtypes
 from tgcore.errors import DTypeError, ShapeError
 from tgcore.tensor import realize
-from tgcore.tensor.core import TensorCore, full_shape, is_memory, memory_behind
+from tgcore.tensor.core import (
+    TensorCore,
+    full_shape,
+    is_memory,
+    live_tensors,
+    lookalikes,
+    memory_behind,
+)
 from tgcore.tensor.indexing import ParsedIndex, Part, _wrapped
 from tgcore.tensor.neural import Neural
 from tgcore.uop.node import UOp
@@ -38,7 +45,7 @@ class Assignment(Neural):
         if value.uop is self.uop:
             return self
         base = _memory_or_assign(self.uop)
-        if base is None or 0 in self.shape:
+        if base is None or 0 in self.shape or self._is_shared():
             self.uop = full_shape(value.uop, self.shape)
             return self
         node = self.uop.assign(full_shape(value.uop, self.shape))
@@ -46,6 +53,13 @@ class Assignment(Neural):
         if not _is_whole(node.src[0]):
             realize.realize([self])
         return self
+
+    def _is_shared(self) -> bool:
+        """Whether the memory belongs to another tensor too, that was merely equal to this one."""
+        base = memory_behind(self.uop)
+        if base is None or base not in lookalikes or not is_memory(self.uop):
+            return False
+        return any(t is not self and memory_behind(t.uop) is base for t in live_tensors)
 
     def replace(self, x: Self, allow_shape_mismatch: bool = False) -> Self:
         """Become another tensor."""
@@ -120,9 +134,12 @@ class Assignment(Neural):
     def _write_view(self, parsed: ParsedIndex, view: Self, part: Self) -> None:
         """Write the part to where the view is."""
         in_place = is_memory(self.uop) and memory_behind(view.uop) is not None
+        in_place = in_place and not self._is_shared()
         if in_place and not (self.requires_grad or part.requires_grad):
             target = type(self)._from_uop(view.uop)
             target.assign(part)
+            if target.uop.op is Ops.ASSIGN:  # the view is all of the memory
+                realize.realize([target])
             return
         spread, here = part, part._full_const(1)._broadcast_to(part.shape).cast(dtypes.bool)
         self._become(here._spread(parsed, self).where(spread._spread(parsed, self), self))

@@ -52,6 +52,10 @@ class Registry:
 
 live_tensors = Registry()
 
+# memory that several tensors got because they stood for equal expressions: the first that is
+# written to must leave it to the others
+lookalikes: weakref.WeakSet[UOp] = weakref.WeakSet()
+
 
 class _Settings:
     """What changes how operations on tensors behave, for the whole process."""

@@ -12,10 +12,19 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable
 
+from tgcore.errors import ScheduleError
 from tgcore.runtime import execute
 from tgcore.runtime.device import Device
 from tgcore.schedule import create_schedule
-from tgcore.tensor.core import StaleError, TensorCore, is_memory, live_tensors, memory_behind
+from tgcore.tensor.core import (
+    StaleError,
+    TensorCore,
+    is_memory,
+    live_tensors,
+    lookalikes,
+    memory_behind,
+)
+from tgcore.tensor.hazards import parts_to_store_first
 from tgcore.uop.node import UOp
 from tgcore.uop.ops import Ops
 
@@ -40,8 +49,9 @@ def realize(tensors: Iterable[TensorCore]) -> None:
     run_nodes(wanted)
 
 
-def run_nodes(wanted: dict[UOp, None]) -> None:
-    """Compute the nodes, and rewrite every live tensor that contains one."""
+def run_nodes(wanted: dict[UOp, None]) -> dict[UOp, UOp]:
+    """Compute the nodes, and rewrite every live tensor that contains one. Returns the memory of
+    each."""
     table: dict[UOp, UOp] = {}
     for node in [n for n in wanted if 0 in n.known_shape]:
         del wanted[node]
@@ -50,6 +60,7 @@ def run_nodes(wanted: dict[UOp, None]) -> None:
         _run(wanted, table)
     if table:
         _rewrite_live(table)
+    return table
 
 
 def _empty(node: UOp) -> UOp:
@@ -69,7 +80,13 @@ def _run(wanted: dict[UOp, None], table: dict[UOp, UOp]) -> None:
         if tensor.uop.op in (Ops.CONTIGUOUS, Ops.COPY) and tensor.uop in nodes:
             wanted[tensor.uop] = None
     for device, group in _by_device(wanted).items():
-        schedule = create_schedule(UOp.sink(*group), device)
+        try:
+            schedule = create_schedule(UOp.sink(*group), device)
+        except ScheduleError:
+            if not (first := parts_to_store_first(group)):
+                raise
+            _run_in_two_steps(first, wanted, table)
+            return
         execute.run(schedule.items, schedule.variables)
         for node, memory in schedule.outputs.items():
             # a schedule knows variables only, the tensor's shape has their values too
@@ -79,6 +96,15 @@ def _run(wanted: dict[UOp, None], table: dict[UOp, UOp]) -> None:
         table[node] = _target_of(node)
     if running and origins:
         _forget_overwritten(running)
+
+
+def _run_in_two_steps(first: list[UOp], wanted: dict[UOp, None], table: dict[UOp, UOp]) -> None:
+    """Store some parts, then run what uses them."""
+    stored = run_nodes(dict.fromkeys(first))
+    later = {node: node.substitute(stored) for node in wanted}
+    _run(dict.fromkeys(n for n in later.values() if not is_memory(n)), table)
+    for node, rest in later.items():
+        table[node] = table.get(rest, rest)
 
 
 def _target_of(assign: UOp) -> UOp:
@@ -166,6 +192,8 @@ def _rewrite_live(table: dict[UOp, UOp]) -> None:
             tensors = affected[old]
             for tensor in tensors:
                 tensor.uop = new
+            if len(tensors) > 1 and old.op is not Ops.ASSIGN and is_memory(new):
+                lookalikes.add(new.base)
             if old in table and any(t.requires_grad for t in tensors):
                 _remember_origin(old, new, table)
     for memory, new in zip(known, replaced[len(affected) :], strict=True):
