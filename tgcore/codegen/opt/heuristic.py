@@ -18,7 +18,7 @@ from tgcore.helpers import THREADS
 from tgcore.uop.divmod import split_sum
 from tgcore.uop.node import UOp, to_sint
 from tgcore.uop.ops import AxisType, GroupOp, Ops
-from tgcore.uop.symbolic import split_valid
+from tgcore.uop.symbolic import simplify, split_valid
 
 # copies of the body of a kernel that a tile and unrolling may make
 _MOST_COPIES = 128
@@ -125,7 +125,7 @@ def _cost_as_lanes(kernel: Kernel, r: UOp, size: int, lanes: int) -> tuple[float
     waste = steps * width / size
     total = 0.0
     for access in kernel.indices:
-        stride = stride_along(split_valid(access.src[1])[1], r)
+        stride = _stride_in_lanes(split_valid(access.src[1])[1], r, width)
         if stride == 0:
             total += 0.25 / width
         elif stride == 1:
@@ -136,6 +136,23 @@ def _cost_as_lanes(kernel: Kernel, r: UOp, size: int, lanes: int) -> tuple[float
     total += 0.25 * arithmetic / width
     horizontal = 0.05 if r.axis_type is AxisType.REDUCE else 0.0
     return (total * waste + horizontal, width)
+
+
+def _stride_in_lanes(index: UOp, r: UOp, width: int) -> int | None:
+    """The stride along the innermost `width` steps of a range."""
+    size = r.vmax + 1
+    if r not in index.ranges or size == width or size % width:
+        return stride_along(index, r) if size <= width or _is_affine(index, r) else None
+    if _is_affine(index, r):
+        return stride_along(index, r)
+    lane = UOp.range(width, -1)
+    outer = UOp.range(size // width, -2)
+    return stride_along(simplify(index.substitute_ranges({r: outer * width + lane})), lane)
+
+
+def _is_affine(index: UOp, r: UOp) -> bool:
+    terms, _ = split_sum(index)
+    return all(t is r or r not in t.ranges for t in terms)
 
 
 def _cost_of_scalars(kernel: Kernel) -> float:
