@@ -18,7 +18,7 @@ from tgcore import Tensor
 digits = load_example("digits")
 ROOT = Path(__file__).parent.parent.parent
 # how many kernels a training step is: a change of this number is a change of the scheduler
-KERNELS = 76
+KERNELS = 77
 
 
 def test_training_data_and_test_data_are_apart() -> None:
