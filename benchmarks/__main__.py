@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer rounds: rough figures")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name holds TEXT")
     arguments = parser.parse_args()
-    budget = 0.3 if arguments.quick else 2.0
+    budget = 0.5 if arguments.quick else 4.0
     counts = [n for n in (1, 2) if n <= (os.cpu_count() or 1)]
     bandwidth = {n: copy_bandwidth(n) for n in counts}
     results: list[Result] = []

@@ -13,6 +13,11 @@ import numpy as np
 
 Run = Callable[[], object]
 
+# seconds after which the threads of the contender before have stopped to spin for more work
+_SETTLE: Final = 0.03
+# seconds of unmeasured runs, in which its own threads wake and find a core each
+_WARM_UP: Final = 0.02
+
 
 @dataclass
 class Case:
@@ -52,6 +57,10 @@ def take_turns(runs: Mapping[str, Run], budget: float, fewest: int = 7) -> dict[
     end = time.perf_counter() + budget
     while time.perf_counter() < end or len(next(iter(times.values()))) < fewest:
         for name, run in runs.items():
+            time.sleep(_SETTLE)
+            warm = time.perf_counter() + _WARM_UP
+            while time.perf_counter() < warm:
+                run()
             start = time.perf_counter()
             run()
             times[name].append(time.perf_counter() - start)
