@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Iterable
 
 from tgcore.codegen.target import Target
-from tgcore.dtype import dtypes
+from tgcore.dtype import Invalid, dtypes
 from tgcore.uop.divmod import split_sum
 from tgcore.uop.node import UOp
 from tgcore.uop.ops import AxisType, Ops
@@ -267,12 +268,64 @@ def replicate(ast: UOp) -> UOp:
     return _Replicator(ranges).run(ast) if ranges else ast
 
 
+# *** memory inside the kernel ***
+
+
+def widen_local_buffers(ast: UOp, lanes: UOp | None) -> UOp:
+    """The kernel with room in its local buffers for every position of the ranges that disappear.
+
+    A buffer that is filled anew at each position gets an axis for each such range, the lanes last,
+    and the fill closes them: it is done at all positions before the first is read.
+    """
+    done: dict[UOp, UOp] = {}
+    for node in ast.toposort():
+        src = tuple(done.get(s, s) for s in node.src)
+        done[node] = node if src == node.src else node.replace(src=src)
+        if node.op is Ops.AFTER:
+            done[node] = _with_axes(done[node], _spread_axes(node, lanes))
+        elif node.op is Ops.INDEX and src[0].op is Ops.AFTER:
+            done[node] = _at_position(done[node], _spread_axes(node.src[0], lanes))
+    return done[ast]
+
+
+def _spread_axes(buffer: UOp, lanes: UOp | None) -> list[UOp]:
+    """The disappearing ranges on which the contents depend, in the order of the buffer's axes."""
+    axes = [r for r in buffer.ranges if r.op is Ops.RANGE and r.axis_type in _SPREAD]
+    return sorted(axes, key=lambda r: (r is lanes, r.arg[:-1]))
+
+
+def _with_axes(buffer: UOp, axes: list[UOp]) -> UOp:
+    if not axes:
+        return buffer
+    memory, *fills = buffer.src
+    size = memory.dtype.size * math.prod(r.vmax + 1 for r in axes)
+    wide = memory.replace(dtype=memory.dtype.base.ptr(size, memory.dtype.addrspace))
+    closed = []
+    for fill in fills:
+        store, *ranges = fill.src if fill.op is Ops.END else (fill,)
+        address, value = store.src
+        place = _at_position(address.replace(src=(wide, *address.src[1:])), axes)
+        closed.append(place.store(value).end(*ranges, *axes))
+    return wide.after(*closed)
+
+
+def _at_position(access: UOp, axes: list[UOp]) -> UOp:
+    """The access, in the part of the buffer that belongs to this position of the axes."""
+    valid, index = split_valid(access.src[1])
+    for r in axes:
+        index = index * (r.vmax + 1) + r
+    if valid is not None:
+        index = valid.where(index, Invalid)
+    return access.replace(src=(access.src[0], index))
+
+
 def expand(ast: UOp, target: Target) -> UOp:
     """The kernel without UPCAST and UNROLL ranges; each of its stores has lanes of its own."""
     effects: list[UOp] = []
     for effect in ast.src:
         part = UOp.sink(effect)
         axis = vector_axis(part, target)
+        part = widen_local_buffers(part, axis)
         if axis is not None:
             part = vectorize(part, axis, target)
         effects += replicate(part).src

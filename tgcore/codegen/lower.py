@@ -26,6 +26,7 @@ def define_local_buffers(ast: UOp) -> UOp:
     """BUFFERIZE inside a kernel becomes registers (or local memory), filled by loops of its own."""
     numbers = itertools.count()
 
+    @functools.cache
     def fill(node: UOp) -> UOp:
         value, ranges = node.src[0], node.src[1:]
         sizes = [r.vmax + 1 for r in ranges]
