@@ -157,6 +157,35 @@ def test_special_values(name: str) -> None:
     compare(theirs, ours, arrays=[SPECIAL], forward_only=True, atol=1e-6)
 
 
+# where pieces of formulas meet, where functions have corners, and where parts overflow
+TURNING_POINTS = np.array([0, -0.5, 0.5, 1, -1, 3, -3, 6, 30, -30, 1e3, -1e3], np.float32)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("abs", "tanh", "atan", "asinh", "sigmoid", "logsigmoid", "softplus", "mish", "erf"),
+        *("relu", "relu6", "hardsigmoid", "hardtanh", "hardswish", "leaky_relu", "elu", "celu"),
+        *("selu", "silu", "gelu exact", "softsign", "expm1", "log1p", "exp", "clamp", "pow 2"),
+    ],
+)
+def test_gradients_at_turning_points(name: str) -> None:
+    theirs, ours, _ = UNARY[name]
+    points = TURNING_POINTS[TURNING_POINTS > -0.9] if name == "log1p" else TURNING_POINTS
+    compare(theirs, ours, arrays=[points], atol=1e-6, grad_atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["asin", "acos", "atanh", "sinh", "cosh", "tan"])
+def test_gradients_near_zero(name: str) -> None:
+    theirs, ours, _ = UNARY[name]
+    compare(theirs, ours, arrays=[np.array([0.0, 1e-6, -1e-6, 0.5, -0.5], np.float32)])
+
+
+def test_the_gradient_of_atan2_on_the_axes() -> None:
+    y, x = np.array([0, 0, 1, -1, 0], np.float32), np.array([1, -1, 0, 0, 0], np.float32)
+    compare(torch.atan2, Tensor.atan2, arrays=[y, x])
+
+
 @pytest.mark.parametrize("name", ["isnan", "isinf", "isfinite"])
 def test_classification(name: str) -> None:
     compare(getattr(torch, name), getattr(Tensor, name), arrays=[SPECIAL], forward_only=True)

@@ -43,6 +43,13 @@ def test_reduce(name: str, axis: Any) -> None:
     compare(lambda x: theirs(x, axis, keep), lambda x: ours(x, axis, keep), [(3, 4, 5)], atol=3e-6)
 
 
+@pytest.mark.parametrize("name", ["std", "norm"])
+def test_the_root_of_no_squares_has_no_slope(name: str) -> None:
+    theirs, ours = REDUCES[name]
+    values = np.array([[2, 2, 2], [0, 0, 0], [1, 2, 3]], np.float32)
+    compare(lambda x: theirs(x, 1, False), lambda x: ours(x, 1, False), arrays=[values])
+
+
 @pytest.mark.parametrize("name", ["sum", "mean", "prod", "var", "std"])
 def test_reduce_of_all_axes(name: str) -> None:
     compare(lambda x: getattr(x, name)(), None, [(3, 4)], atol=3e-6)

@@ -23,7 +23,7 @@ class Activations(Functions):
 
     def relu6(self) -> Self:
         """min(max(self, 0), 6)."""
-        return self.relu() - (self - 6).relu()
+        return self.hardtanh(0, 6)
 
     def sigmoid(self) -> Self:
         """1 / (1 + exp(-self)).
@@ -32,7 +32,8 @@ class Activations(Functions):
         [0.5]
         """
         x = self._float()
-        return (1 + (x * -math.log2(math.e)).exp2()).reciprocal()
+        value = (1 + (x * -math.log2(math.e)).exp2()).reciprocal()
+        return value._with_gradient("sigmoid", x)
 
     def logsigmoid(self) -> Self:
         """The logarithm of the sigmoid, without overflow."""
@@ -40,11 +41,11 @@ class Activations(Functions):
 
     def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
         """min(max(alpha * self + beta, 0), 1)."""
-        return (alpha * self + beta).relu() - (alpha * self + beta - 1).relu()
+        return (alpha * self + beta).hardtanh(0, 1)
 
     def hardtanh(self, min_val: float = -1, max_val: float = 1) -> Self:
-        """min(max(self, min_val), max_val)."""
-        return self.clamp(min_val, max_val)
+        """min(max(self, min_val), max_val); flat from the bounds on."""
+        return (self <= min_val).where(min_val, (self >= max_val).where(max_val, self))
 
     def hardswish(self) -> Self:
         """self * relu6(self + 3) / 6."""
@@ -56,17 +57,21 @@ class Activations(Functions):
         >>> Tensor([-1.0, 2.0]).leaky_relu(0.5).tolist()
         [-0.5, 2.0]
         """
-        return (self < 0).where(neg_slope * self, self)
+        return (self > 0).where(self, neg_slope * self)
 
     def elu(self, alpha: float = 1.0) -> Self:
         """self, or alpha * (exp(self) - 1) where it is negative."""
         x = self._float()
-        return x.relu() - alpha * (1 - x.minimum(0.0).exp())
+        return (x > 0).where(x, alpha * x._below_zero().expm1())
+
+    def _below_zero(self) -> Self:
+        """self where it is not positive, else 0."""
+        return (self > 0).where(0, self)
 
     def celu(self, alpha: float = 1.0) -> Self:
         """self, or alpha * (exp(self / alpha) - 1) where it is negative."""
         x = self._float()
-        return x.relu() + (alpha * ((x.minimum(0.0) / alpha).exp() - 1))
+        return (x > 0).where(x, alpha * (x._below_zero() / alpha).expm1())
 
     def selu(self, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805) -> Self:
         """gamma * elu(self, alpha)."""
@@ -98,7 +103,8 @@ class Activations(Functions):
     def softplus(self, beta: float = 1.0) -> Self:
         """log(1 + exp(beta * self)) / beta, without overflow."""
         x = self._float() * beta
-        return (1 / beta) * (x.relu() + (-x.abs()).exp().log1p())
+        value = x.relu() + (-x.abs()).exp().log1p()
+        return (1 / beta) * value._with_gradient("softplus", x)
 
     def mish(self) -> Self:
         """self * tanh(softplus(self))."""

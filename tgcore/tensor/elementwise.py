@@ -485,8 +485,9 @@ class Elementwise(Movement):
         """
         if min_ is None and max_ is None:
             raise ValueError("clamp: give min_, max_, or both")
-        result = self if min_ is None else self.maximum(min_)
-        return result if max_ is None else result.minimum(max_)
+        # not maximum and minimum: on a bound the gradient is that of self, not shared with it
+        result = self if min_ is None else (self < min_).where(min_, self)
+        return result if max_ is None else (result > max_).where(max_, result)
 
     def clip(self, min_: Any = None, max_: Any = None) -> Self:
         """The same as `clamp`."""

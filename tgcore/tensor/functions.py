@@ -17,6 +17,11 @@ class Functions(Elementwise):
 
     __slots__ = ()
 
+    def _with_gradient(self, rule: str, *inputs: Self) -> Self:
+        """The same values, with the gradients that the rule in `gradient.RULES` gives."""
+        nodes = [x._expanded(self.shape, rule) for x in inputs]
+        return self._derived(self.uop.with_gradient(rule, *nodes), *inputs)
+
     # *** powers and logarithms ***
 
     def exp2(self) -> Self:
@@ -52,7 +57,8 @@ class Functions(Elementwise):
         # Kahan's trick: with u = exp(x), (u - 1) * x / log(u) is exact where u - 1 is not
         u = x.exp()
         exact = (u - 1) * x / u.log()
-        return (u == 1).where(x, (u == math.inf).where(u, (u - 1 == -1).where(-1.0, exact)))
+        value = (u == 1).where(x, (u == math.inf).where(u, (u - 1 == -1).where(-1.0, exact)))
+        return value._with_gradient("expm1", x)
 
     def log2(self) -> Self:
         """The logarithm to base 2.
@@ -84,7 +90,7 @@ class Functions(Elementwise):
         x = self._float()
         u = x + 1
         exact = u.log() * (x / (u - 1))
-        return (u == 1).where(x, (u == math.inf).where(u, exact))
+        return (u == 1).where(x, (u == math.inf).where(u, exact))._with_gradient("log1p", x)
 
     def sqrt(self) -> Self:
         """The square root.
@@ -114,7 +120,7 @@ class Functions(Elementwise):
         """log(exp(self) + exp(x)), without overflow."""
         a, b = self._meet(x, "logaddexp")
         a, b = a._float(), b._float()
-        top = a.maximum(b)
+        top = type(self)._from_uop(a.maximum(b).uop.detach())
         shift = (top.abs() == math.inf).where(0.0, top)
         return ((a - shift).exp() + (b - shift).exp()).log() + shift
 
@@ -153,7 +159,8 @@ class Functions(Elementwise):
         z = big.where((1 - a) * 0.5, a * a)
         s = big.where(z.sqrt(), a)
         series = s + s * z * _polynomial(z, _ASIN)
-        return big.where(math.pi / 2 - 2 * series, series) * x._direction()
+        value = big.where(math.pi / 2 - 2 * series, series) * x._direction()
+        return value._with_gradient("asin", x)
 
     def acos(self) -> Self:
         """The inverse of the cosine."""
@@ -161,7 +168,8 @@ class Functions(Elementwise):
         a = x.abs()
         near_one = 2 * ((1 - a) * 0.5).sqrt().asin()
         far = math.pi / 2 - x.asin()
-        return (a > 0.5).where((x < 0).where(math.pi - near_one, near_one), far)
+        value = (a > 0.5).where((x < 0).where(math.pi - near_one, near_one), far)
+        return value._with_gradient("acos", x)
 
     def atan(self) -> Self:
         """The inverse of the tangent."""
@@ -172,7 +180,8 @@ class Functions(Elementwise):
         reduced = high.where(-a.reciprocal(), middle.where((a - 1) / (a + 1), a))
         base = high.where(math.pi / 2, middle.where(x._full_const(math.pi / 4), 0.0))
         z = reduced * reduced
-        return (base + reduced + reduced * z * _polynomial(z, _ATAN)) * x._direction()
+        value = (base + reduced + reduced * z * _polynomial(z, _ATAN)) * x._direction()
+        return value._with_gradient("atan", x)
 
     def atan2(self, x: Any) -> Self:
         """The angle of the point (x, self)."""
@@ -185,7 +194,7 @@ class Functions(Elementwise):
         ratio = (a.isinf() & b.isinf()).where(ratio._full_const(1.0), ratio)
         angle = (b == 0).where(ratio._full_const(0.0) * b, ratio.atan())
         angle = left.where(math.pi - angle, angle)
-        return below.where(-angle, angle)
+        return below.where(-angle, angle)._with_gradient("atan2", b, a)
 
     def _full_const(self, value: float) -> Self:
         return self._as_tensor(value, "constant", self.dtype)
@@ -198,12 +207,15 @@ class Functions(Elementwise):
         u = x.abs().expm1()
         small = 0.5 * (u + u / (u + 1))
         half = (x.abs() * 0.5).exp()
-        return (x.abs() > 20).where(half * 0.5 * half, small) * x._direction()
+        value = (x.abs() > 20).where(half * 0.5 * half, small) * x._direction()
+        return value._with_gradient("sinh", x)
 
     def cosh(self) -> Self:
         """The hyperbolic cosine."""
-        half = (self.abs()._float() * 0.5).exp()
-        return half * 0.5 * half + (half * half).reciprocal() * 0.5
+        x = self._float()
+        half = (x.abs() * 0.5).exp()
+        value = half * 0.5 * half + (half * half).reciprocal() * 0.5
+        return value._with_gradient("cosh", x)
 
     def tanh(self) -> Self:
         """The hyperbolic tangent.
@@ -213,7 +225,7 @@ class Functions(Elementwise):
         """
         x = self._float()
         u = (x.abs() * -2.0).expm1()
-        return -u / (u + 2) * x._direction()
+        return (-u / (u + 2) * x._direction())._with_gradient("tanh", x)
 
     def asinh(self) -> Self:
         """The inverse of the hyperbolic sine."""
@@ -221,20 +233,22 @@ class Functions(Elementwise):
         a = x.abs()
         # for large values the square would overflow, and 2a is all there is
         small = (a + a * a / (1 + (a * a + 1).sqrt())).log1p()
-        return (a > 1e6).where(a.log() + math.log(2), small) * x._direction()
+        value = (a > 1e6).where(a.log() + math.log(2), small) * x._direction()
+        return value._with_gradient("asinh", x)
 
     def acosh(self) -> Self:
         """The inverse of the hyperbolic cosine."""
         x = self._float()
         t = x - 1
         small = (t + (2 * t + t * t).sqrt()).log1p()
-        return (x > 1e6).where(x.log() + math.log(2), small)
+        return (x > 1e6).where(x.log() + math.log(2), small)._with_gradient("acosh", x)
 
     def atanh(self) -> Self:
         """The inverse of the hyperbolic tangent."""
         x = self._float()
         a = x.abs()
-        return 0.5 * (2 * a / (1 - a)).log1p() * x._direction()
+        value = 0.5 * (2 * a / (1 - a)).log1p() * x._direction()
+        return value._with_gradient("atanh", x)
 
     # *** rounding and sign ***
 
@@ -356,7 +370,8 @@ class Functions(Elementwise):
         small = a * _polynomial(a * a, _ERF_SMALL)
         t = (1 + 0.5 * a).reciprocal()
         large = 1 - t * (-(a * a) + _polynomial(t, _ERFC)).exp()
-        return (a < 0.5).where(small, large) * x._direction()
+        value = (a < 0.5).where(small, large) * x._direction()
+        return value._with_gradient("erf", x)
 
 
 def _polynomial(x: F, coefficients: tuple[float, ...]) -> F:

@@ -117,6 +117,62 @@ def _assign(ctx: UOp) -> Gradients:
     return (None, ctx)
 
 
+# *** functions whose value is best computed in pieces, and whose slope is best not ***
+
+
+def exp(x: UOp) -> UOp:
+    """e to the x."""
+    return (x * math.log2(math.e)).exp2()
+
+
+def sigmoid(x: UOp) -> UOp:
+    """1 / (1 + exp(-x)), with a slope that does not overflow."""
+    return (exp(-x) + 1.0).reciprocal().with_gradient("sigmoid", x)
+
+
+def _angle(ctx: UOp, node: UOp, y: UOp, x: UOp) -> Gradients:
+    """Of atan2; 0 at the origin, where there is no angle."""
+    square = x * x + y * y
+    origin = square.alu(Ops.CMPEQ, square.const_like(0))
+    share = origin.alu(Ops.WHERE, ctx.const_like(0), _divide(ctx, square))
+    return (x * share, -(y * share))
+
+
+def _flat_at_zero(ctx: UOp, node: UOp) -> UOp:
+    """Of a square root of squares: its corner at 0 is as flat as that of the absolute value."""
+    zero = node.alu(Ops.CMPEQ, node.const_like(0))
+    return zero.alu(Ops.WHERE, ctx.const_like(0), _divide(ctx, node * 2.0))
+
+
+def _one_minus_square(x: UOp) -> UOp:
+    return (x + 1.0) * (-x + 1.0)
+
+
+RULES: dict[str, Callable[..., UOp | Gradients]] = {
+    "acos": lambda ctx, node, x: -_divide(ctx, _one_minus_square(x).sqrt()),
+    "acosh": lambda ctx, node, x: _divide(ctx, (x + -1.0).sqrt() * (x + 1.0).sqrt()),
+    "asin": lambda ctx, node, x: _divide(ctx, _one_minus_square(x).sqrt()),
+    "asinh": lambda ctx, node, x: _divide(ctx, (x * x + 1.0).sqrt()),
+    "atan": lambda ctx, node, x: _divide(ctx, x * x + 1.0),
+    "atan2": _angle,
+    "atanh": lambda ctx, node, x: _divide(ctx, _one_minus_square(x)),
+    "cosh": lambda ctx, node, x: ctx * (exp(x) - exp(-x)) * 0.5,
+    "erf": lambda ctx, node, x: ctx * exp(-(x * x)) * (2 / math.sqrt(math.pi)),
+    "expm1": lambda ctx, node, x: ctx * (node + 1.0),
+    "log1p": lambda ctx, node, x: _divide(ctx, x + 1.0),
+    "norm": lambda ctx, node, x: _flat_at_zero(ctx, node),
+    "sigmoid": lambda ctx, node, x: ctx * node * (-node + 1.0),
+    "sinh": lambda ctx, node, x: ctx * (exp(x) + exp(-x)) * 0.5,
+    "softplus": lambda ctx, node, x: ctx * sigmoid(x),
+    "tanh": lambda ctx, node, x: ctx * _one_minus_square(node),
+}
+
+
+def _custom(ctx: UOp, node: UOp) -> Gradients:
+    found = RULES[node.arg](ctx, node, *node.src[1:])
+    return (None, *(found if isinstance(found, tuple) else (found,)))
+
+
 _REDUCES: dict[Ops, Callable[[UOp, UOp], Gradients]] = {
     Ops.ADD: lambda ctx, node: (ctx.expand(node.src[0].known_shape),),
     Ops.MAX: _reduce_max,
@@ -157,6 +213,7 @@ pm_gradient = PatternMatcher(
             lambda ctx, node, x: _REDUCES[node.arg[0]](ctx, node),
         ),
         # what changes no value
+        (UPat(Ops.CUSTOM_GRADIENT, name=_node), _custom),
         (UPat(Ops.CONTIGUOUS), lambda ctx: (ctx,)),
         (UPat(Ops.CONTIGUOUS_BACKWARD), lambda ctx: (ctx.contiguous(),)),
         (

@@ -143,7 +143,11 @@ class Reduce(Activations):
         >>> Tensor([1.0, 2.0, 3.0]).std().item()
         1.0
         """
-        return self.var(axis, keepdim, correction).sqrt()
+        return self.var(axis, keepdim, correction)._norm_of_squares()
+
+    def _norm_of_squares(self) -> Self:
+        """The square root of a sum of squares; it has no slope at 0."""
+        return self.sqrt()._with_gradient("norm", self)
 
     def var_mean(
         self, axis: Axes = None, keepdim: bool = False, correction: int = 1
@@ -171,7 +175,7 @@ class Reduce(Activations):
         if ord == 0:
             return (x != 0).sum(axis, keepdim).cast(x.dtype)
         if ord == 2:
-            return x.square().sum(axis, keepdim).sqrt()
+            return x.square().sum(axis, keepdim)._norm_of_squares()
         return x.pow(ord).sum(axis, keepdim).pow(1 / ord)
 
     # *** softmax and its relatives ***

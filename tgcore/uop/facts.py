@@ -85,7 +85,16 @@ _SHAPE_RULES: dict[Ops, Any] = {
     **dict.fromkeys(
         (
             *(Ops.FLIP, Ops.ASSIGN, Ops.COPY, Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD),
-            *(Ops.DETACH, Ops.AFTER, Ops.NOOP, Ops.MULTI, Ops.MSELECT, Ops.MSTACK, Ops.ALLREDUCE),
+            *(
+                Ops.CUSTOM_GRADIENT,
+                Ops.DETACH,
+                Ops.AFTER,
+                Ops.NOOP,
+                Ops.MULTI,
+                Ops.MSELECT,
+                Ops.MSTACK,
+                Ops.ALLREDUCE,
+            ),
         ),
         _first_shape,
     ),

@@ -83,6 +83,7 @@ class Ops(IntEnum):
     BUFFERIZE = auto()
     CONTIGUOUS = auto()
     CONTIGUOUS_BACKWARD = auto()
+    CUSTOM_GRADIENT = auto()
     DETACH = auto()
     BIND = auto()
     MULTI = auto()
@@ -258,6 +259,7 @@ TABLE: Final[dict[Ops, OpInfo]] = {
     Ops.BUFFERIZE: OpInfo("value, ranges...", "the value stored, an element for each index", "t"),
     Ops.CONTIGUOUS: OpInfo("x", "x, stored", "t"),
     Ops.CONTIGUOUS_BACKWARD: OpInfo("x", "x; its gradient is stored", "t"),
+    Ops.CUSTOM_GRADIENT: OpInfo("x, inputs...", "x; arg names the rule for its gradient", "t"),
     Ops.DETACH: OpInfo("x", "x; it has no gradient", "t"),
     Ops.BIND: OpInfo("variable, value", "the variable, which has the value now", "t"),
     Ops.MULTI: OpInfo("x", "one tensor over several devices; arg is the axis", "t"),

@@ -185,6 +185,12 @@ spec_tensor = (
                 lambda x, node: x.dtype is node.dtype,
             ),
             (
+                UPat(Ops.CUSTOM_GRADIENT, src=(UPat(name="x"),), any_len=True, name="node"),
+                lambda x, node: (
+                    x.dtype is node.dtype and len(node.src) > 1 and node.arg is not None
+                ),
+            ),
+            (
                 UPat(Ops.COPY, src=(UPat(name="x"), UPat(Ops.DEVICE)), name="node"),
                 lambda x, node: x.dtype is node.dtype,
             ),
