@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tgcore import Tensor, TinyJit
+from tgcore import Context, Tensor, TinyJit
 
 EXAMPLES = int(os.environ.get("PROGRAMS", "25"))
 Array = np.ndarray[Any, Any]
@@ -284,6 +285,16 @@ def test_programs(data: st.DataObject) -> None:
 def test_the_last_value_alone(data: st.DataObject) -> None:
     machine = build(data)
     np.testing.assert_allclose(machine.ours[-1].numpy(), machine.theirs[-1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("level", [1, 2])
+@settings(fast, max_examples=max(EXAMPLES // 2, 5))
+@given(st.data())
+def test_partial_storage(level: int, data: st.DataObject) -> None:
+    machine = build(data)
+    with Context(PCONTIG=level):
+        found = machine.ours[-1].numpy()
+    np.testing.assert_allclose(found, machine.theirs[-1], rtol=1e-4, atol=1e-4)
 
 
 @settings(fast, max_examples=max(EXAMPLES // 4, 5))

@@ -7,6 +7,7 @@ numbered canonically (so equal kernels are one object), or a COPY, and the buffe
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -18,6 +19,9 @@ from tgcore.uop.node import UOp, to_sint
 from tgcore.uop.ops import Ops
 from tgcore.uop.rewrite import graph_rewrite
 from tgcore.uop.symbolic import symbolic, symbolic_with_valid
+
+# nodes inside a kernel that close loops
+_CLOSERS = (Ops.REDUCE, Ops.BUFFERIZE)
 
 
 @dataclass
@@ -150,9 +154,48 @@ def _with_parameters(root: UOp, table: dict[UOp, UOp]) -> UOp:
 def canonical_kernel(ast: UOp) -> UOp:
     """The kernel with simplified indices, its ranges numbered in the order of their appearance."""
     ast = graph_rewrite(ast, symbolic_with_valid, name="simplify kernel")
-    ast = _renumber(ast)
+    ast = _renumber(_loops_of_their_own(ast))
     # sums are sorted by range number, which may just have changed
     return graph_rewrite(ast, symbolic, name="sort indices")
+
+
+def _loops_of_their_own(ast: UOp) -> UOp:
+    """An expression that stands at two places in the kernel (as storage was removed) closes the
+    same ranges at both. They are one loop only if they lie in the same loops side by side; else the
+    second gets ranges of its own, which may tell apart what lies inside of it."""
+    while True:
+        closers = [n for n in ast.toposort() if n.op in _CLOSERS]
+        closed = [r for n in closers for r in n.src[1:] if r.op is Ops.RANGE]
+        if len(set(closed)) == len(closed):
+            return ast
+        separated = _separate_loops(ast)
+        if separated is ast:
+            return ast
+        ast = separated
+
+
+def _separate_loops(ast: UOp) -> UOp:
+    first: dict[UOp, UOp] = {}
+    number = itertools.count(1 + max(n.arg[0] for n in ast.toposort() if n.op is Ops.RANGE))
+    done: dict[UOp, UOp] = {}
+    for node in ast.toposort():
+        src = tuple([done.get(s, s) for s in node.src])
+        new = node if src == node.src else node.replace(src=src)
+        if node.op in _CLOSERS:
+            ranges = [r for r in new.src[1:] if r.op is Ops.RANGE]
+            taken = [r for r in ranges if not _may_share(first.setdefault(r, new), new)]
+            own = {r: UOp.range(to_sint(r.src[0]), next(number), r.axis_type) for r in taken}
+            body = new.src[0].substitute_ranges(own)
+            new = new.replace(src=(body, *[own.get(r, r) for r in new.src[1:]]))
+        if new is not node:
+            done[node] = new
+    return done.get(ast, ast)
+
+
+def _may_share(one: UOp, other: UOp) -> bool:
+    return one is other or (
+        one.ranges.keys() == other.ranges.keys() and one not in other.toposort()
+    )
 
 
 def _renumber(ast: UOp) -> UOp:
