@@ -17,8 +17,8 @@ How the front end's TinyJit uses it::
   share memory where their lives do not overlap.
 - Variables: the values that were bound while recording are replaced by those given by name.
 - A replayed input must have the size, type and device of the recorded one; the same buffer may not
-  be given for two inputs if one of them is written. An input that the replay itself writes (a
-  result of the last call, say) is copied first. Errors are JitErrors that name the argument.
+  be given for two inputs if one of them is written, nor for one if it is used as weights or results
+  as well and one of both is written. Errors are JitErrors that name the argument.
 - With JIT=2 items are replayed one by one, without graphs. JIT=0 is the front end's business.
 """
 
@@ -294,9 +294,12 @@ class CapturedJit:
             sorted({n for c in calls if c.kernel for n in c.kernel.variable_names})
         )
         self.written_inputs = self._written_inputs()
-        self.written_bases = {
-            id(base_of(b)) for c in calls for b in c.written()
-        } - self._number_of.keys()
+        # memory that is no input: it is kept, so that it can be told from other memory
+        self.state = {id(base_of(b)): base_of(b) for c in calls for b in c.buffers}
+        for key in self._number_of:
+            self.state.pop(key, None)
+        written = {id(base_of(b)) for c in calls for b in c.written()}
+        self.written_bases = written & self.state.keys()
         for call in self.calls:
             for buffer in call.buffers:
                 buffer.ensure_allocated()
@@ -305,7 +308,6 @@ class CapturedJit:
         # nothing of the capture may keep the recorded inputs' memory alive
         self.calls = ()
         self._number_of.clear()
-        self._staging: dict[int, Buffer] = {}
 
     def __call__(
         self, inputs: Sequence[Buffer], variables: Mapping[str, int] | None = None
@@ -332,7 +334,6 @@ class CapturedJit:
                 f"captured with {pluralize(len(self.expected), 'input')} "
                 f"({', '.join(self.names)}), called with {len(inputs)}"
             )
-        result = list(inputs)
         for number, (buffer, expected) in enumerate(zip(inputs, self.expected)):
             if (buffer.size, buffer.dtype, buffer.device) != expected:
                 size, dtype, device = expected
@@ -341,15 +342,20 @@ class CapturedJit:
                     f"{dtype} on {device}, and is now {buffer.size} of {buffer.dtype} on "
                     f"{buffer.device}"
                 )
-            if id(base_of(buffer)) in self.written_bases:
-                if number in self.written_inputs:
-                    raise JitError(
-                        f"the argument {self.names[number]} is written by the function, and is "
-                        "memory that the function writes anyway: pass a copy"
-                    )
-                result[number] = self._staged(number, buffer)
+            self.check_state(number, buffer)
         self._check_aliases(inputs)
-        return result
+        return list(inputs)
+
+    def check_state(self, number: int, buffer: Buffer) -> None:
+        """Refuses an input that is memory which is used as no input too, if one of both is written:
+        what is read before and what after was decided while they were two."""
+        key = id(base_of(buffer))
+        is_written = key in self.written_bases or number in self.written_inputs
+        if key in self.state and is_written:
+            raise JitError(
+                f"the argument {self.names[number]} is memory that the function overwrites, and "
+                "uses as its state too: pass a copy (.clone())"
+            )
 
     def _check_aliases(self, inputs: Sequence[Buffer]) -> None:
         if not self.written_inputs:
@@ -362,13 +368,6 @@ class CapturedJit:
                     f"the arguments {self.names[other]} and {self.names[number]} share memory "
                     "that the function writes: pass a copy for one of them"
                 )
-
-    def _staged(self, number: int, buffer: Buffer) -> Buffer:
-        """A copy of an input that the replay would overwrite while it still reads it."""
-        staging = self._staging.get(number)
-        if staging is None:
-            staging = self._staging[number] = Buffer(buffer.device, buffer.size, buffer.dtype)
-        return staging.copy_from(buffer)
 
     # *** building ***
 

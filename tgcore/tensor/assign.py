@@ -46,10 +46,10 @@ class Assignment(Neural):
             return self
         base = _memory_or_assign(self.uop)
         if base is None or 0 in self.shape or self._is_shared():
-            self.uop = full_shape(value.uop, self.shape)
+            self._rebind(full_shape(value.uop, self.shape))
             return self
         node = self.uop.assign(full_shape(value.uop, self.shape))
-        self.uop = node
+        self._rebind(node)
         if not _is_whole(node.src[0]):
             realize.realize([self])
         return self
@@ -65,7 +65,7 @@ class Assignment(Neural):
         """Become another tensor."""
         if not allow_shape_mismatch and x.shape != self.shape:
             raise ShapeError(f"replace: shape {x.shape} is not {self.shape}")
-        self.uop = x.uop
+        self._rebind(x.uop)
         return self
 
     def _value_for(self, x: Any, what: str, exact: bool = False) -> Self:
@@ -106,6 +106,8 @@ class Assignment(Neural):
                 mask.reshape((*mask.shape, *[1] * (self.ndim - mask.ndim))).where(new, self)
             )
             return
+        if _memory_or_assign(self.uop) is not None and not self.requires_grad:
+            realize.realize([self])  # an assign that waits: this write comes after it
         parsed = self._parse_index(index)
         view = self._basic_view(parsed)
         if 0 in view.shape:
@@ -149,7 +151,7 @@ class Assignment(Neural):
         if is_memory(self.uop) and not (self.requires_grad or value.requires_grad):
             self.assign(value)
             return
-        self.uop = value.uop
+        self._rebind(value.uop)
         if value.requires_grad and not self.requires_grad:
             self._requires_grad = True
 

@@ -8,6 +8,7 @@ algebra, neural ops, losses, interop, autograd, Tensor.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self, TypeAlias
@@ -28,20 +29,29 @@ _VIEW_OPS = (GroupOp.Movement - {Ops.PAD}) | {Ops.DETACH}
 
 
 class Registry:
-    """The live tensors, weakly held; in the order in which they were made."""
+    """The live tensors, weakly held; in the order in which they got their nodes."""
 
     def __init__(self) -> None:
-        self._refs: dict[weakref.ref[TensorCore], None] = {}
+        self._refs: dict[int, weakref.KeyedRef[int, TensorCore]] = {}
+        self.count = 0  # how often a tensor was added so far
 
     def add(self, tensor: TensorCore) -> None:
-        """Remember a tensor while it lives."""
-        self._refs[weakref.ref(tensor, self._forget)] = None
+        """Remember a tensor while it lives; one that has a new node, as the latest."""
+        number = id(tensor)
+        ref = self._refs.pop(number, None)
+        self._refs[number] = ref or weakref.KeyedRef(tensor, self._forget, number)
+        self.count += 1
 
-    def _forget(self, ref: weakref.ref[TensorCore]) -> None:
-        self._refs.pop(ref, None)
+    def since(self, count: int) -> list[TensorCore]:
+        """At least the live tensors that were added after so many had been, latest first."""
+        latest = itertools.islice(reversed(self._refs.values()), self.count - count)
+        return [t for ref in list(latest) if (t := ref()) is not None]
+
+    def _forget(self, ref: weakref.KeyedRef[int, TensorCore]) -> None:
+        self._refs.pop(ref.key, None)
 
     def __iter__(self) -> Iterator[TensorCore]:
-        for ref in list(self._refs):
+        for ref in list(self._refs.values()):
             tensor = ref()
             if tensor is not None:
                 yield tensor
@@ -55,6 +65,9 @@ live_tensors = Registry()
 # memory that several tensors got because they stood for equal expressions: the first that is
 # written to must leave it to the others
 lookalikes: weakref.WeakSet[UOp] = weakref.WeakSet()
+
+# memory that a captured function will write its next results to
+lent: weakref.WeakSet[UOp] = weakref.WeakSet()
 
 
 class _Settings:
@@ -104,6 +117,11 @@ class TensorCore:
         if needs is not False and not settings.grad_enabled and dtypes.is_float(uop.dtype):
             uop, needs = uop.detach(), False
         return type(self)._from_uop(uop, needs)
+
+    def _rebind(self, uop: UOp) -> None:
+        """Stand for another node from now on."""
+        self.uop = uop
+        live_tensors.add(self)
 
     # *** facts ***
 
@@ -202,7 +220,7 @@ class TensorCore:
         if node.op is not Ops.CONST or not all(isinstance(s, int) for s in self.shape):
             return
         memory = UOp.new_buffer(self.device, self.uop.size, self.dtype).reshape(self.shape)
-        self.uop = memory.assign(full_shape(self.uop, self.shape))
+        self._rebind(memory.assign(full_shape(self.uop, self.shape)))
 
     # *** checks ***
 

@@ -16,7 +16,15 @@ from tgcore.runtime import execute
 from tgcore.runtime.buffer import Buffer, numpy_dtype
 from tgcore.runtime.device import Device
 from tgcore.tensor import realize
-from tgcore.tensor.core import DTypeLike, TensorCore, constant, full_shape, is_memory, to_dtype
+from tgcore.tensor.core import (
+    DTypeLike,
+    TensorCore,
+    constant,
+    full_shape,
+    is_memory,
+    lent,
+    to_dtype,
+)
 from tgcore.tensor.creation import Creation, default_dtype
 from tgcore.uop.node import UOp, infer
 from tgcore.uop.ops import Ops
@@ -79,7 +87,7 @@ class Interop(Creation):
         moved = self.to(device)
         if self.grad is not None and moved is not self:
             self.grad = self.grad.to(device)
-        self.uop = moved.uop
+        self._rebind(moved.uop)
         return self
 
     # *** out ***
@@ -177,8 +185,10 @@ class Interop(Creation):
             raise DTypeError("a tensor that needs a gradient is not shared: detach() first")
         if not is_memory(self.uop):
             # the memory must outlive the reading
-            self.uop = self._full.contiguous()
+            self._rebind(self._full.contiguous())
             self.realize()
+        if self.uop.base in lent:
+            return self.clone().realize()._shared_array()
         buffer, shape = self._memory()
         if buffer.as_memoryview() is None:
             raise DeviceError(

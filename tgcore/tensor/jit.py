@@ -3,159 +3,135 @@
 The first call runs the function as it is, the second records what runs, and from the third on
 that is replayed with the new arguments: none of the function's Python code runs any more. What the
 function reads that is no argument (weights, counters) is the same memory at each replay.
+
+A replay gives what running the function would give, or is refused:
+
+- While it is recorded, the function gets stand-ins for its arguments, in memory of their own. So
+  what it reads as an argument is told from the same memory read as its state.
+- Before a replay, what was left to be computed and reads memory that the function overwrites is
+  computed, and so are assigns that wait; results of the last call that are still in use move.
+- An argument that is also the function's state, and overwritten as one of both, is refused.
 """
 
 from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from tgcore.helpers import JIT
 from tgcore.runtime import execute
 from tgcore.runtime.buffer import Buffer
-from tgcore.runtime.jit import CapturedJit, JitError, is_recording, recording
+from tgcore.runtime.device import Device
+from tgcore.runtime.jit import CapturedJit, JitError, Recording, base_of, is_recording, recording
 from tgcore.tensor import randomness, realize
-from tgcore.tensor.core import TensorCore, is_memory, live_tensors
+from tgcore.tensor.core import TensorCore, is_memory, lent, live_tensors, memory_behind
+from tgcore.tensor.jit_arguments import Arguments, difference, rebound, rebuild, take_apart, walk
 from tgcore.uop.node import UOp
 from tgcore.uop.ops import Ops
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-
-@dataclass(frozen=True)
-class _Arguments:
-    """A call's arguments taken apart: tensors and variables by name, and all else."""
-
-    tensors: dict[str, TensorCore]
-    variables: dict[str, int]
-    signature: dict[str, Any]
+# a call that computes what was left to be computed outside is not kept; the next one is tried
+_MOST_ATTEMPTS = 3
 
 
-def _walk(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """All leaves of nested lists, tuples and dictionaries, with names like `x[0]['a']`."""
-    if isinstance(value, (list, tuple)):
-        yield f"len({name})", (type(value), len(value))
-        for number, item in enumerate(value):
-            yield from _walk(f"{name}[{number}]", item)
-    elif isinstance(value, dict):
-        yield f"keys of {name}", tuple(value)
-        for key, item in value.items():
-            yield from _walk(f"{name}[{key!r}]", item)
-    else:
-        yield name, value
-
-
-class _SameObject:
-    """An argument that is compared by identity, and does not keep it alive if it can help it."""
-
-    def __init__(self, value: Any) -> None:
-        self.number = id(value)
-        try:
-            self.ref: Any = weakref.ref(value)
-        except TypeError:
-            self.ref = lambda: value
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _SameObject) and self.ref() is not None and self.ref() is other.ref()
-        )
-
-    def __hash__(self) -> int:
-        return self.number
-
-    def __repr__(self) -> str:
-        return f"the object {self.ref()!r:.60}"
-
-
-def _take_apart(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Arguments:
-    tensors: dict[str, TensorCore] = {}
-    variables: dict[str, int] = {}
-    signature: dict[str, Any] = {}
-    named = [*((str(n), a) for n, a in enumerate(args)), *sorted(kwargs.items())]
-    for name, argument in named:
-        for path, value in _walk(name, argument):
-            if isinstance(value, TensorCore):
-                tensors[path] = value
-                signature[path] = (_unbound_shape(value, variables), value.dtype, value.device)
-            elif isinstance(value, UOp):
-                signature[path] = _unbound(value, variables)
-            elif isinstance(value, (bool, int, float, str, bytes, type(None), tuple)):
-                signature[path] = (type(value), value)
-            else:
-                signature[path] = _SameObject(value)
-    return _Arguments(tensors, variables, signature)
-
-
-def _unbound_shape(tensor: TensorCore, variables: dict[str, int]) -> tuple[Any, ...]:
-    return tuple(s if isinstance(s, int) else _unbound(s, variables) for s in tensor.shape)
-
-
-def _unbound(node: UOp, variables: dict[str, int]) -> UOp:
-    """The node without the values of its variables, which are noted."""
-    table = {}
-    for part in node.toposort():
-        if part.op is Ops.BIND:
-            variable, value = part.unbind()
-            name = variable.arg[0]
-            if variables.setdefault(name, value) != value:
-                raise JitError(f"the variable {name!r} has two values in one call: "
-                               f"{variables[name]} and {value}")  # fmt: skip
-            table[part] = variable
-    return node.substitute(table)
-
-
-def _buffer(tensor: TensorCore) -> Buffer:
+def _base(tensor: TensorCore) -> UOp:
+    """The BUFFER that a realised tensor is."""
     node = tensor.uop
     while node.op is Ops.RESHAPE:
         node = node.src[0]
-    return execute.buffer_of(node)
+    return node
+
+
+def _buffer(tensor: TensorCore) -> Buffer:
+    return execute.buffer_of(_base(tensor))
+
+
+# *** stand-ins ***
+
+
+class _StandIns:
+    """Tensors that the function gets for its arguments while it is recorded."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        self.originals = arguments.tensors
+        self.tensors = {name: self._made(t) for name, t in arguments.tensors.items()}
+        self.nodes = {_base(self.tensors[n]): _base(t) for n, t in self.originals.items()}
+        self.first = live_tensors.count
+
+    def _made(self, tensor: TensorCore) -> TensorCore:
+        base, buffer = _base(tensor), _buffer(tensor)
+        if not Device[buffer.device].runs_programs:  # a file: nothing writes it
+            return tensor
+        memory = UOp.new_buffer(buffer.device, buffer.size, buffer.dtype)
+        copy = Buffer(buffer.device, buffer.size, buffer.dtype)
+        execute.buffers[memory] = copy.copy_from(buffer)
+        return type(tensor)._from_uop(tensor.uop.substitute({base: memory}), tensor._requires_grad)
+
+    def call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """The function's result for the stand-ins."""
+
+        def stand_in(name: str, value: Any) -> Any:
+            return self.tensors.get(name, value)
+
+        new_args = [rebuild(str(n), a, stand_in) for n, a in enumerate(args)]
+        return function(*new_args, **{k: rebuild(k, v, stand_in) for k, v in kwargs.items()})
+
+    def dismiss(self, written: Iterable[str]) -> None:
+        """Back to the arguments themselves; those that were written get the new values."""
+        for name, tensor in self.tensors.items():
+            original = self.originals[name]
+            if name in written:
+                original._rebind(original.uop.assign(tensor.uop))
+            elif not is_memory(tensor.uop) or _base(tensor) not in self.nodes:
+                original._rebind(tensor.uop.substitute(self.nodes))
+        realize.realize([self.originals[name] for name in written])
+        stand_ins = {id(t) for t in self.tensors.values()}
+        for tensor in live_tensors.since(self.first):
+            if id(tensor) not in stand_ins:
+                tensor.uop = tensor.uop.substitute(self.nodes)
+        realize.replace_origins(self.nodes)
 
 
 # *** results ***
 
 
 class _Output:
-    """A tensor that the function returns. Each call gives out a node of its own for the memory; if
-    the last one is still in use when the memory is about to be overwritten, its users get a copy.
-    """
+    """Memory that results lie in. Each call gives out a node of its own for it; if the last one is
+    still in use when the memory is about to be overwritten, its users get a copy."""
 
-    def __init__(self, tensor: TensorCore) -> None:
-        self.kind, self.node = type(tensor), tensor.uop
-        base = tensor.uop
-        while base.op is Ops.RESHAPE:
-            base = base.src[0]
-        self.base, self.buffer = base, execute.buffer_of(base)
-        self.lent: weakref.ref[UOp] | None = weakref.ref(base)
+    def __init__(self, base: UOp) -> None:
+        self.buffer = execute.buffer_of(base)
+        self.lent: weakref.ref[UOp] | None = None
 
     def reclaim(self) -> None:
         """Before a replay: whoever still has the last result keeps it, in memory of its own."""
         node = self.lent() if self.lent is not None else None
-        if node is None or node is self.base:
-            return
-        copy = Buffer(self.buffer.device, self.buffer.size, self.buffer.dtype)
-        execute.buffers[node] = copy.copy_from(self.buffer)
+        if node is not None:
+            copy = Buffer(self.buffer.device, self.buffer.size, self.buffer.dtype)
+            execute.buffers[node] = copy.copy_from(self.buffer)
+            lent.discard(node)
 
-    def lend(self) -> TensorCore:
-        """A tensor for the memory's new values."""
+    def lend(self) -> UOp:
+        """A node for the memory's new values."""
         base = UOp.new_buffer(self.buffer.device, self.buffer.size, self.buffer.dtype)
         execute.buffers[base] = self.buffer
         self.lent = weakref.ref(base)
-        return self.kind._from_uop(self.node.substitute({self.base: base}), False)
+        lent.add(base)
+        return base
 
 
-def _rebuild(value: Any, tensors: dict[str, Callable[[], Any]], name: str) -> Any:
-    """The function's result with its tensors made anew."""
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*[_rebuild(v, tensors, f"{name}[{n}]") for n, v in enumerate(value)])
-    if isinstance(value, (list, tuple)):
-        return type(value)([_rebuild(v, tensors, f"{name}[{n}]") for n, v in enumerate(value)])
-    if isinstance(value, dict):
-        return {k: _rebuild(v, tensors, f"{name}[{k!r}]") for k, v in value.items()}
-    return tensors[name]() if name in tensors else value
+@dataclass(frozen=True)
+class _Result:
+    """A tensor of the result, as an expression of an output's or an argument's memory."""
+
+    kind: type[TensorCore]
+    node: UOp
+    number: int  # equal for the same tensor
 
 
 @dataclass
@@ -165,10 +141,67 @@ class _Capture:
     replay: CapturedJit
     signature: dict[str, Any]
     names: tuple[str, ...]
-    result: Any
-    outputs: dict[str, _Output]
-    same: dict[str, TensorCore]  # results that are tensors of the function's state
-    arguments: dict[str, str]  # results that are arguments
+    result: Any = None
+    given: dict[str, str] = field(default_factory=dict)  # results that are arguments
+    state: dict[str, TensorCore] = field(default_factory=dict)  # results that are the state
+    made: dict[str, _Result] = field(default_factory=dict)
+    outputs: dict[UOp, _Output] = field(default_factory=dict)
+    arguments: dict[UOp, str] = field(default_factory=dict)  # names of the stand-ins' memory
+    overwritten: weakref.WeakSet[UOp] = field(default_factory=weakref.WeakSet)
+    seen: int = 0  # the count of live tensors when the last call ended
+
+    @property
+    def written_names(self) -> list[str]:
+        """The arguments that the function overwrites."""
+        return [self.names[n] for n in sorted(self.replay.written_inputs)]
+
+    def sort_results(self, result: Any, stand_ins: _StandIns, memory: set[UOp]) -> None:
+        """Notes for each tensor of the result what it is; `memory` are the nodes that were there
+        before."""
+        names = {id(t): name for name, t in stand_ins.tensors.items()}
+        self.arguments = {_base(t): name for name, t in stand_ins.tensors.items()}
+        for path, value in walk("result", result):
+            if not isinstance(value, TensorCore):
+                continue
+            base = _base(value)
+            if id(value) in names:
+                self.given[path] = names[id(value)]
+            elif base in memory and base not in self.arguments:
+                self.state[path] = value
+            else:
+                self.made[path] = _Result(type(value), value.uop, id(value))
+                if base not in self.arguments:
+                    self.outputs.setdefault(base, _Output(base))
+
+        def without_tensors(path: str, value: Any) -> Any:
+            return None if isinstance(value, TensorCore) else value
+
+        self.result = rebuild("result", result, without_tensors)
+
+    def result_for(self, arguments: Arguments) -> Any:
+        """The function's result, after its kernels have run."""
+        table = {base: output.lend() for base, output in self.outputs.items()}
+        for base, name in self.arguments.items():
+            table[base] = _base(arguments.tensors[name])
+        tensors: dict[int, TensorCore] = {}
+
+        def tensor(path: str, value: Any) -> Any:
+            if path in self.state:
+                return self.state[path]
+            if path in self.given:
+                return arguments.tensors[self.given[path]]
+            if path not in self.made:
+                return value
+            made = self.made[path]
+            if made.number not in tensors:
+                node = made.node.substitute({**table, **rebound(made.node, arguments.variables)})
+                tensors[made.number] = made.kind._from_uop(node, False)
+            return tensors[made.number]
+
+        return rebuild("result", self.result, tensor)
+
+
+# *** the function ***
 
 
 class TinyJit(Generic[P, R]):
@@ -191,7 +224,7 @@ class TinyJit(Generic[P, R]):
 
     def reset(self) -> None:
         """Forget what was recorded; the next call is a first one."""
-        self.calls = 0
+        self.calls = self.attempts = 0
         self.capture: _Capture | None = None
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -216,102 +249,129 @@ class TinyJit(Generic[P, R]):
             _settle(result)
             self.calls = 1
             return result
-        arguments = _take_apart(args, kwargs)
-        _realize_inputs(arguments)
-        if self.capture is None:
-            return self._record(arguments, args, kwargs)
-        return self._replay(self.capture, arguments)  # type: ignore[no-any-return]
-
-    def _record(self, arguments: _Arguments, args: Any, kwargs: Any) -> R:
-        randomness.streams.settle()
-        inputs = [(name, _buffer(t)) for name, t in arguments.tensors.items()]
-        existing = {id(t): t for t in live_tensors}
-        memory = {n for t in existing.values() for n in t.uop.toposort() if n.op is Ops.BUFFER}
+        arguments = take_apart(args, kwargs)
+        waiting = [t for t in arguments.tensors.values() if not is_memory(t.uop) or t._stale]
+        if waiting:
+            realize.realize(waiting)
         try:
-            with recording() as record:
-                result = self.fxn(*args, **kwargs)
-                _settle(result)
-            replay = record.finish(inputs)
+            if self.capture is None:
+                return self._record(arguments, args, kwargs)  # type: ignore[no-any-return]
+            return self._replay(self.capture, arguments)  # type: ignore[no-any-return]
         except JitError as error:
             raise JitError(f"{_name(self.fxn)}: {error}") from None
-        outputs: dict[str, _Output] = {}
-        same: dict[str, TensorCore] = {}
-        given: dict[str, str] = {}
-        names_of = {id(t): name for name, t in arguments.tensors.items()}
-        for path, value in _walk("result", result):
-            if not isinstance(value, TensorCore):
-                continue
-            if id(value) in names_of:
-                given[path] = names_of[id(value)]
-            elif id(value) in existing or memory.intersection(value.uop.toposort()):
-                same[path] = value
-            else:
-                outputs[path] = _Output(value)
-        self.capture = _Capture(
-            replay, arguments.signature, tuple(arguments.tensors), result, outputs, same, given
-        )
-        lent: dict[str, Callable[[], Any]] = {name: o.lend for name, o in outputs.items()}
-        self.capture.result = _rebuild(result, {n: (lambda: None) for n in outputs}, "result")
-        kept: dict[str, Callable[[], Any]] = {
-            n: functools.partial(_identity, t) for n, t in same.items()
-        }
-        found = {n: functools.partial(_identity, arguments.tensors[g]) for n, g in given.items()}
-        return _rebuild(result, {**lent, **kept, **found}, "result")  # type: ignore[no-any-return]
 
-    def _replay(self, capture: _Capture, arguments: _Arguments) -> Any:
-        if arguments.signature != capture.signature:
+    # *** recording ***
+
+    def _record(self, arguments: Arguments, args: Any, kwargs: Any) -> Any:
+        self.attempts += 1
+        _check_distinct(arguments)
+        randomness.streams.settle()
+        _settle(None)  # an assign that waits since before is no part of the function
+        stand_ins = _StandIns(arguments)
+        before = [(t, t.uop) for t in live_tensors]
+        memory = {n for _, uop in before for n in uop.toposort() if n.op is Ops.BUFFER}
+        written: list[str] = []
+        try:
+            with recording() as record:
+                result = stand_ins.call(self.fxn, args, kwargs)
+                _settle(result)
+            capture = self._finish(record, arguments, stand_ins)
+            written = capture.written_names
+            moved = _moved(before)
+            if moved is None:
+                capture.sort_results(result, stand_ins, memory)
+        finally:
+            stand_ins.dismiss(written)
+        if moved is None:
+            known = {id(base_of(execute.buffers[n])) for n in memory if n in execute.buffers}
+            del before, memory
+            _check_kept(record, known)
+            self.capture = capture
+            found = capture.result_for(arguments)
+            capture.seen = live_tensors.count
+            return found
+        if self.attempts == _MOST_ATTEMPTS:
             raise JitError(
-                f"{_name(self.fxn)}: {_difference(capture.signature, arguments.signature)}"
+                f"at each call a tensor of shape {moved.shape} and {moved.dtype} that was made "
+                "outside of the function is computed, or gets other memory, inside of it: realize "
+                "it before, pass it as an argument, or overwrite it with assign"
             )
+        names = {id(t): name for name, t in stand_ins.tensors.items()}
+        return rebuild(
+            "result",
+            result,
+            lambda _, v: arguments.tensors[names[id(v)]] if id(v) in names else v,
+        )
+
+    def _finish(self, record: Recording, arguments: Arguments, stand_ins: _StandIns) -> _Capture:
+        replay = record.finish([(name, _buffer(t)) for name, t in stand_ins.tensors.items()])
+        for number, tensor in enumerate(arguments.tensors.values()):
+            replay.check_state(number, _buffer(tensor))
+        capture = _Capture(replay, arguments.signature, tuple(arguments.tensors))
+        for key in replay.written_bases:
+            ref = record.nodes.get(key)
+            if ref is not None and (node := ref()) is not None:
+                capture.overwritten.add(node)
+        return capture
+
+    # *** replaying ***
+
+    def _replay(self, capture: _Capture, arguments: Arguments) -> Any:
+        if arguments.signature != capture.signature:
+            raise JitError(difference(capture.signature, arguments.signature))
+        randomness.streams.settle()
+        written = {_base(arguments.tensors[name]) for name in capture.written_names}
+        realize.settle(live_tensors.since(capture.seen), written.union(capture.overwritten))
         for output in capture.outputs.values():
             output.reclaim()
         inputs = [_buffer(arguments.tensors[name]) for name in capture.names]
-        try:
-            capture.replay(inputs, arguments.variables)
-        except JitError as error:
-            raise JitError(f"{_name(self.fxn)}: {error}") from None
-        tensors: dict[str, Callable[[], Any]] = {n: o.lend for n, o in capture.outputs.items()}
-        for name, tensor in capture.same.items():
-            tensors[name] = functools.partial(_identity, tensor)
-        for name, argument in capture.arguments.items():
-            tensors[name] = functools.partial(_identity, arguments.tensors[argument])
-        return _rebuild(capture.result, tensors, "result")
-
-
-def _identity(value: Any) -> Any:
-    return value
+        capture.replay(inputs, arguments.variables)
+        result = capture.result_for(arguments)
+        capture.seen = live_tensors.count
+        return result
 
 
 def _name(function: Any) -> str:
     return str(getattr(function, "__name__", None) or getattr(function, "func", function))
 
 
-def _difference(recorded: dict[str, Any], given: dict[str, Any]) -> str:
-    """What differs between the recorded call and this one."""
-    for path in [*recorded, *(p for p in given if p not in recorded)]:
-        before, now = recorded.get(path, "missing"), given.get(path, "missing")
-        if before != now:
-            return (
-                f"the argument {path} was captured as {_shown(before)} and is now {_shown(now)}; "
-                "make another TinyJit for it, or a Tensor or Variable of what changes"
-            )
-    raise AssertionError("the signatures are equal")
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, tuple) and len(value) == 3:
-        return f"a tensor of shape {value[0]}, {value[1]}, on {value[2]}"
-    return str(value[1] if isinstance(value, tuple) and len(value) == 2 else value)
-
-
-def _realize_inputs(arguments: _Arguments) -> None:
-    waiting = [t for t in arguments.tensors.values() if not is_memory(t.uop) or t._stale]
-    if waiting:
-        realize.realize(waiting)
-
-
 def _settle(result: Any) -> None:
     """Run what the function left to be run: its results, and assigns that wait."""
-    tensors: Sequence[TensorCore] = [t for _, t in _walk("", result) if isinstance(t, TensorCore)]
+    tensors = [t for _, t in walk("", result) if isinstance(t, TensorCore)]
     assigned = [t for t in live_tensors if t.uop.op is Ops.ASSIGN]
     realize.realize([*tensors, *assigned])
+
+
+def _check_distinct(arguments: Arguments) -> None:
+    names: dict[int, str] = {}
+    for name, tensor in arguments.tensors.items():
+        other = names.setdefault(id(base_of(_buffer(tensor))), name)
+        if other is not name:
+            raise JitError(
+                f"the arguments {other} and {name} share memory while being captured: pass a copy "
+                "(.clone()) for one of them"
+            )
+
+
+def _check_kept(record: Recording, known: set[int]) -> None:
+    """Refuses a function that let go memory which was there before and which it read."""
+    for key in known & record.nodes.keys():
+        if record.nodes[key]() is None:
+            raise JitError(
+                "a tensor that was there before the call was read and then replaced inside of the "
+                "function (a gradient that adds up, or an attribute with the last call's value, "
+                "say): a replay would go on to read the old one. Keep it in one realised tensor "
+                "and overwrite that with assign"
+            )
+
+
+def _moved(before: list[tuple[TensorCore, UOp]]) -> TensorCore | None:
+    """A tensor from outside that the function computed, or gave other memory: a replay would
+    compute it again from whatever its sources hold by then, or leave it where it is."""
+    for tensor, uop in before:
+        if tensor.uop is uop or uop.base.op is Ops.CONST:
+            continue
+        memory = memory_behind(uop)
+        if memory is None or memory_behind(tensor.uop) is not memory:
+            return tensor
+    return None

@@ -75,6 +75,8 @@ def _run(wanted: dict[UOp, None], table: dict[UOp, UOp]) -> None:
             nodes |= extra.toposort()
     if any(n.op is Ops.ASSIGN for n in nodes):
         _keep_old_values(wanted)
+    # each runs, even one of which the values turn out not to be needed
+    wanted.update(dict.fromkeys(n for n in UOp.sink(*wanted).toposort() if n.op is Ops.ASSIGN))
     for tensor in live_tensors:
         # what is stored on the way is kept for the tensors that are just that
         if tensor.uop.op in (Ops.CONTIGUOUS, Ops.COPY) and tensor.uop in nodes:
@@ -133,6 +135,36 @@ def _by_device(wanted: dict[UOp, None]) -> dict[str, list[UOp]]:
 # *** old values ***
 
 
+def settle(tensors: Iterable[TensorCore], written: set[UOp]) -> None:
+    """Before something that is no schedule overwrites memory: compute those of the tensors that
+    read it, or that wait to write."""
+    origins_matter = False
+    waiting: list[TensorCore] = []
+    for tensor in tensors:
+        if is_memory(tensor.uop):
+            origins_matter = origins_matter or tensor.uop.base in origins
+        elif memory_behind(tensor.uop) is not None or tensor._stale:
+            continue  # a view sees what is written
+        elif any(n.op is Ops.ASSIGN or n in written for n in tensor.uop.toposort()):
+            waiting.append(tensor)
+    if waiting:
+        gradients = {id(t.grad) for t in live_tensors if t.grad is not None}
+        for tensor in waiting:
+            tensor._stale = id(tensor) in gradients
+        realize([t for t in waiting if not t._stale])
+        origins_matter = True
+    if origins_matter and origins:
+        _forget_readers(written, set())
+
+
+def replace_origins(table: dict[UOp, UOp]) -> None:
+    """Other memory for what realised tensors came from."""
+    known = dict(origins)
+    replaced = UOp.sink(*known.values()).substitute(table).src
+    for memory, new in zip(known, replaced, strict=True):
+        origins[table.get(memory, memory)] = new
+
+
 def _keep_old_values(wanted: dict[UOp, None]) -> None:
     """Add what reads memory that is about to be overwritten, and lives on."""
     gradients = {id(t.grad) for t in live_tensors if t.grad is not None}
@@ -158,13 +190,29 @@ def _keep_old_values(wanted: dict[UOp, None]) -> None:
 
 def _readers(roots: list[UOp], running: set[UOp]) -> list[UOp]:
     """The roots that read memory as it is before these assigns overwrite it."""
-    written = {memory_behind(_target_of(a)) for a in running}
+    written = {m for a in running if (m := memory_behind(_target_of(a))) is not None}
+    return _roots_that_read(written, roots, running)
+
+
+def _versions_before(assign: UOp) -> list[UOp]:
+    """The assigns to the same memory that this one comes after."""
+    found = []
+    node = assign.src[0]
+    while node.op is not Ops.BUFFER and node.src:
+        if node.op is Ops.ASSIGN:
+            found.append(node)
+        node = node.src[0]
+    return found
+
+
+def _roots_that_read(written: set[UOp], roots: list[UOp], running: set[UOp]) -> list[UOp]:
+    gone = written.union(*(_versions_before(a) for a in running))
     reads: dict[UOp, bool] = {}
     for node in UOp.sink(*roots).toposort():
-        if node.op is Ops.BUFFER:
-            reads[node] = node in written
+        if node.op is Ops.BUFFER or node in running:
+            reads[node] = node in gone
         elif node.op is Ops.ASSIGN:  # the target is written, not read
-            reads[node] = node not in running and reads[node.src[1]]
+            reads[node] = reads[node.src[1]]
         else:
             reads[node] = any(reads[s] for s in node.src)
     return [root for root in roots if reads[root]]
@@ -172,8 +220,13 @@ def _readers(roots: list[UOp], running: set[UOp]) -> list[UOp]:
 
 def _forget_overwritten(running: set[UOp]) -> None:
     """Gradients cannot flow to where values came from, once those were computed from are gone."""
+    written = {m for a in running if (m := memory_behind(_target_of(a))) is not None}
+    _forget_readers(written, running)
+
+
+def _forget_readers(written: set[UOp], running: set[UOp]) -> None:
     nodes = list(dict.fromkeys(origins.values()))
-    gone = set(_readers(nodes, running))
+    gone = set(_roots_that_read(written, nodes, running))
     for memory in [m for m, origin in origins.items() if origin in gone]:
         del origins[memory]
 
