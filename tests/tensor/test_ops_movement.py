@@ -346,3 +346,12 @@ def test_wrong_indices_are_clear_errors() -> None:
         x[..., ...]
     with pytest.raises(TypeError, match="integers or bools"):
         x[Tensor([0.5])]
+
+
+def test_pads_of_one_value_in_two_kernels_have_conditions_of_their_own() -> None:
+    """The padded axes have size 1: all indices are 0, but the conditions are on other loops."""
+    x = Tensor(np.full((1, 1, 1), 3, np.float32)).realize() * 2
+    narrow, wide = x.pad(((0, 0), (0, 0), (1, 0))), x.pad(((0, 0), (1, 0), (2, 0)))
+    Tensor.realize(narrow, wide)
+    assert narrow.tolist() == [[[0, 6]]]
+    assert wide.tolist() == [[[0, 0, 0], [0, 0, 6]]]

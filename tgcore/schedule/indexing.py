@@ -118,21 +118,36 @@ def _merge_wanted(context: IndexingContext, node: UOp, wanted: list[Ranges]) -> 
     """Shared ranges where the consumers agree; new ones, and storage, where they do not."""
     if len(wanted) == 1:
         return wanted[0]
-    axes = [[split_valid(r) for r in per_axis] for per_axis in zip(*wanted)]
-    agrees = [all(index is parts[0][1] for _, index in parts) for parts in axes]
+    known = [{r for index in ranges for r in index.ranges} for ranges in wanted]
+    shared = functools.reduce(lambda a, b: a & b, known)
+    merged = [
+        _merge_indices(indices, size, shared)
+        for indices, size in zip(zip(*wanted), node.known_shape)
+    ]
     outputs: list[UOp] = []
     differing: list[int] = []
-    for axis, parts in enumerate(axes):
-        if all(agrees) or (PCONTIG >= 1 and agrees[axis]):
-            valids = [valid for valid, _ in parts]
-            condition = None if None in valids else simplify(_any_of(valids))
-            outputs.append(join_valid([condition], parts[0][1]))
+    for axis, index in enumerate(merged):
+        if index is not None and (None not in merged or PCONTIG >= 1):
+            outputs.append(index)
         else:
             outputs.append(context.new_range(node.known_shape[axis]))
             differing.append(axis)
     if differing:
         context.realized[node] = tuple(differing)
     return tuple(outputs)
+
+
+def _merge_indices(indices: Sequence[UOp], size: sint, shared: set[UOp]) -> UOp | None:
+    """The index that stands for those of all consumers, valid where one of them is; None if there
+    is none. A condition on a range that only one of them has means nothing to the others."""
+    valids, plain = zip(*[split_valid(index) for index in indices])
+    if any(index is not plain[0] for index in plain):
+        return None
+    condition = None if None in valids else simplify(_any_of(valids))
+    if condition is not None and not shared.issuperset(condition.ranges):
+        inside = isinstance(size, int) and plain[0].vmin >= 0 and plain[0].vmax < size
+        return plain[0] if inside else None
+    return join_valid([condition], plain[0])
 
 
 def _any_of(valids: Sequence[UOp | None]) -> UOp:
