@@ -191,3 +191,55 @@ def test_misuse_is_a_clear_error() -> None:
     with pytest.raises(DTypeError, match="cast first"):
         y = Tensor([1, 2])
         y += 0.5
+
+
+def four(start: float = 0) -> Tensor:
+    return Tensor(np.arange(4, dtype=np.float32) + start).realize()
+
+
+def test_a_value_between_two_assigns_that_wait() -> None:
+    s = four()
+    s.assign(s * 0.5 + 1)
+    between = s * 2
+    s.assign(s * 0.5 + 1)
+    assert s.tolist() == [1.5, 1.75, 2, 2.25]
+    assert between.tolist() == [2, 3, 4, 5]
+
+
+def test_an_assign_runs_even_if_its_values_turn_out_not_to_be_needed() -> None:
+    a, b, c = four(), four(1), four()
+    a.assign(c * 0.5 + 1)
+    joined = a[1:3].cat(b[0:2])
+    c[1:3] = joined[2:4] * 0.5  # cuts off what came from a
+    assert joined.tolist() == [1.5, 2, 1, 2]
+    assert a.tolist() == [1, 1.5, 2, 2.5]
+
+
+def test_assigns_that_read_what_the_other_one_overwrites() -> None:
+    s, t = four(), four(1)
+    s.assign(s * 0.5 + 1)
+    s_new, t_old = s, t[1:3].cat(t[0:2])
+    t += s_new
+    s += t_old
+    del t_old
+    Tensor.realize(s, t)
+    assert s.tolist() == [3, 4.5, 3, 4.5]
+    assert t.tolist() == [2, 3.5, 5, 6.5]
+
+
+def test_old_and_new_values_of_a_second_assign() -> None:
+    s = four()
+    s.assign(s * 0.5 + 1)
+    first = s * 1.5
+    s += s
+    s += first
+    del first
+    assert s.tolist() == [3.5, 5.25, 7, 8.75]
+
+
+def test_setitem_after_an_assign_that_waits_writes_to_the_same_memory() -> None:
+    s = four()
+    view = s[2:4]
+    s.assign(s + 1)
+    s[3] = 9
+    assert s.tolist() == [1, 2, 3, 9] and view.tolist() == [3, 9]

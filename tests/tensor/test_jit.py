@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tgcore import Context, GlobalCounters, Tensor, TinyJit, Variable, nn
+from tgcore.errors import TgcoreError
 from tgcore.helpers import JIT
 from tgcore.runtime.jit import JitError
 
@@ -220,6 +221,77 @@ def test_switched_off_it_runs_the_function() -> None:
     assert len(calls) == 4
 
 
+def test_a_result_that_is_a_view_of_an_argument() -> None:
+    f = TinyJit(lambda a: ((a * 2).realize(), a.reshape(2, 1)))
+    for n in range(4):
+        assert f(ready([n, n + 1]))[1].tolist() == [[n], [n + 1]]
+
+
+def test_a_result_has_the_shape_of_its_call() -> None:
+    n = Variable("n", 1, 8)
+    f = TinyJit(lambda x, count: x[:count] * 2)
+    for count in (2, 3, 8, 1):
+        assert f(ready(np.arange(8)), n.bind(count)).tolist() == [2 * k for k in range(count)]
+
+
+def test_one_result_given_twice_is_one_tensor() -> None:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = (x + 1).realize()
+        return y, y
+
+    run = TinyJit(f)
+    for n in range(4):
+        one, other = run(ready([n]))
+        assert one is other and one.tolist() == [n + 1]
+
+
+def test_an_assign_that_waits_is_no_part_of_the_function() -> None:
+    state, other = ready([0.0]), ready([0.0])
+    f = TinyJit(lambda x: (state + x).realize())
+    for _ in range(5):
+        other.assign(other + 1)
+        state.assign(state + 1)
+        f(ready([1]))
+    assert (other.tolist(), state.tolist()) == ([5], [5])
+    assert f(ready([1])).tolist() == [6]
+
+
+def test_what_was_computed_from_state_keeps_the_old_value() -> None:
+    state = ready([1.0])
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        return state.assign(state + x).realize()
+
+    before = []
+    for _ in range(5):
+        before.append(state * 10)
+        step(ready([1]))
+    assert [t.item() for t in before] == [10, 20, 30, 40, 50]
+
+
+def test_memory_shared_with_other_libraries_is_not_overwritten() -> None:
+    f = TinyJit(lambda x: (x * 2).realize())
+    shared = [np.from_dlpack(f(ready([n]))) for n in range(5)]
+    assert [s.tolist() for s in shared] == [[0], [2], [4], [6], [8]]
+
+
+def test_a_gradient_cannot_flow_back_to_state_that_a_replay_overwrote() -> None:
+    w = ready([2.0])
+    w.requires_grad = True
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        return w.assign(w.detach() + x).realize()
+
+    for _ in range(3):
+        loss = (w * w).sum()
+        loss.realize()
+        step(ready([1]))
+        with pytest.raises(TgcoreError, match="backward"):
+            loss.backward()
+
+
 # *** refusals ***
 
 
@@ -284,3 +356,48 @@ def test_an_error_while_capturing_leaves_nothing_behind() -> None:
         f(ready([1]))
     fail[0] = False
     assert [f(ready([n])).item() for n in range(3)] == [1, 2, 3]
+
+
+@only_with_jit
+@pytest.mark.parametrize("call", [1, 3])
+def test_an_argument_that_is_overwritten_state_is_refused(call: int) -> None:
+    state = ready([1.0])
+    f = TinyJit(lambda x: state.assign(state + x).realize())
+    for _ in range(call):
+        f(ready([1]))
+    with pytest.raises(JitError, match=r"argument 0 .*clone"):
+        f(state)
+
+
+@only_with_jit
+def test_state_that_is_replaced_is_refused() -> None:
+    state = [ready([1.0])]
+
+    def step(x: Tensor) -> Tensor:
+        state[0] = (state[0] + x).realize()
+        return state[0]
+
+    f = TinyJit(step)
+    f(ready([1]))
+    with pytest.raises(JitError, match="replaced"):
+        f(ready([1]))
+
+
+@only_with_jit
+def test_a_tensor_that_is_made_outside_and_computed_inside_at_each_call_is_refused() -> None:
+    made = [ready([1.0])]
+    f = TinyJit(lambda x: (x + made[0]).realize())
+    f(ready([1]))
+    with pytest.raises(JitError, match="pass it as an argument"):
+        for n in range(4):
+            made[0] = ready([n]) * 2
+            assert f(ready([1])).tolist() == [2 * n + 1]
+
+
+def test_what_was_left_to_be_computed_from_weights_keeps_its_value() -> None:
+    weight = ready([1.0])
+    double = weight * 2
+    f = TinyJit(lambda x: (x + double).realize())
+    for _ in range(5):
+        assert f(ready([1])).tolist() == [3]
+        weight.assign(weight + 1).realize()

@@ -33,8 +33,8 @@ class Buffer:
     the allocator.
     """
 
-    __slots__ = ("__weakref__", "_memory", "base", "device", "dtype", "number", "offset", "owner",
-                 "size")  # fmt: skip
+    __slots__ = ("__weakref__", "_memory", "base", "device", "dtype", "is_lent", "number", "offset",
+                 "owner", "size")  # fmt: skip
 
     def __init__(
         self,
@@ -57,6 +57,7 @@ class Buffer:
         self.size, self.dtype, self.offset = size, dtype, offset
         self.number = next(_numbers)
         self.owner: object = None  # who owns memory that is not ours to free
+        self.is_lent = False  # whether a captured function will write its next results to it
         self._memory: Any = None
         if initial is not None:
             self.copyin(memoryview(initial))

@@ -66,9 +66,6 @@ live_tensors = Registry()
 # written to must leave it to the others
 lookalikes: weakref.WeakSet[UOp] = weakref.WeakSet()
 
-# memory that a captured function will write its next results to
-lent: weakref.WeakSet[UOp] = weakref.WeakSet()
-
 
 class _Settings:
     """What changes how operations on tensors behave, for the whole process."""

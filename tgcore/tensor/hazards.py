@@ -51,7 +51,9 @@ def _old_beside_new(nodes: dict[UOp, None], overwriters: dict[UOp, set[UOp]]) ->
             new[node] |= bits[version_before(node)]
         if node.op in (Ops.ASSIGN, Ops.CONTIGUOUS, Ops.COPY):
             old[node] = 0  # it is stored, and so is what it read
-    return [n for n in found if n.shape is not None]
+    parts = [n for n in found if n.shape is not None]
+    # those that need no assign can run at once; of the others, one at a time
+    return [n for n in parts if not new[n]] or parts[:1]
 
 
 def _union(sets: Iterable[int]) -> int:

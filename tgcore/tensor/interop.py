@@ -16,15 +16,7 @@ from tgcore.runtime import execute
 from tgcore.runtime.buffer import Buffer, numpy_dtype
 from tgcore.runtime.device import Device
 from tgcore.tensor import realize
-from tgcore.tensor.core import (
-    DTypeLike,
-    TensorCore,
-    constant,
-    full_shape,
-    is_memory,
-    lent,
-    to_dtype,
-)
+from tgcore.tensor.core import DTypeLike, TensorCore, constant, full_shape, is_memory, to_dtype
 from tgcore.tensor.creation import Creation, default_dtype
 from tgcore.uop.node import UOp, infer
 from tgcore.uop.ops import Ops
@@ -187,9 +179,9 @@ class Interop(Creation):
             # the memory must outlive the reading
             self._rebind(self._full.contiguous())
             self.realize()
-        if self.uop.base in lent:
-            return self.clone().realize()._shared_array()
         buffer, shape = self._memory()
+        if buffer.is_lent:
+            return self.clone()._shared_array()
         if buffer.as_memoryview() is None:
             raise DeviceError(
                 f"the host cannot see the memory of {self.device}", "", "", "use .to('CPU') first"

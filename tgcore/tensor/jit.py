@@ -15,9 +15,10 @@ A replay gives what running the function would give, or is refused:
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -27,7 +28,7 @@ from tgcore.runtime.buffer import Buffer
 from tgcore.runtime.device import Device
 from tgcore.runtime.jit import CapturedJit, JitError, Recording, base_of, is_recording, recording
 from tgcore.tensor import randomness, realize
-from tgcore.tensor.core import TensorCore, is_memory, lent, live_tensors, memory_behind
+from tgcore.tensor.core import TensorCore, is_memory, live_tensors, memory_behind
 from tgcore.tensor.jit_arguments import Arguments, difference, rebound, rebuild, take_apart, walk
 from tgcore.uop.node import UOp
 from tgcore.uop.ops import Ops
@@ -106,6 +107,7 @@ class _Output:
 
     def __init__(self, base: UOp) -> None:
         self.buffer = execute.buffer_of(base)
+        self.buffer.is_lent = True
         self.lent: weakref.ref[UOp] | None = None
 
     def reclaim(self) -> None:
@@ -114,14 +116,12 @@ class _Output:
         if node is not None:
             copy = Buffer(self.buffer.device, self.buffer.size, self.buffer.dtype)
             execute.buffers[node] = copy.copy_from(self.buffer)
-            lent.discard(node)
 
     def lend(self) -> UOp:
         """A node for the memory's new values."""
         base = UOp.new_buffer(self.buffer.device, self.buffer.size, self.buffer.dtype)
         execute.buffers[base] = self.buffer
         self.lent = weakref.ref(base)
-        lent.add(base)
         return base
 
 
@@ -131,7 +131,15 @@ class _Result:
 
     kind: type[TensorCore]
     node: UOp
+    base: UOp
     number: int  # equal for the same tensor
+
+    def over(self, base: UOp, variables: Mapping[str, int]) -> TensorCore:
+        """The tensor in other memory."""
+        if self.node is self.base:
+            return self.kind._from_uop(base, False)
+        bound = rebound(self.node, variables) if variables else {}
+        return self.kind._from_uop(self.node.substitute({self.base: base, **bound}), False)
 
 
 @dataclass
@@ -169,7 +177,7 @@ class _Capture:
             elif base in memory and base not in self.arguments:
                 self.state[path] = value
             else:
-                self.made[path] = _Result(type(value), value.uop, id(value))
+                self.made[path] = _Result(type(value), value.uop, base, id(value))
                 if base not in self.arguments:
                     self.outputs.setdefault(base, _Output(base))
 
@@ -181,8 +189,6 @@ class _Capture:
     def result_for(self, arguments: Arguments) -> Any:
         """The function's result, after its kernels have run."""
         table = {base: output.lend() for base, output in self.outputs.items()}
-        for base, name in self.arguments.items():
-            table[base] = _base(arguments.tensors[name])
         tensors: dict[int, TensorCore] = {}
 
         def tensor(path: str, value: Any) -> Any:
@@ -194,8 +200,9 @@ class _Capture:
                 return value
             made = self.made[path]
             if made.number not in tensors:
-                node = made.node.substitute({**table, **rebound(made.node, arguments.variables)})
-                tensors[made.number] = made.kind._from_uop(node, False)
+                if made.base not in table:
+                    table[made.base] = _base(arguments.tensors[self.arguments[made.base]])
+                tensors[made.number] = made.over(table[made.base], arguments.variables)
             return tensors[made.number]
 
         return rebuild("result", self.result, tensor)
@@ -225,6 +232,7 @@ class TinyJit(Generic[P, R]):
     def reset(self) -> None:
         """Forget what was recorded; the next call is a first one."""
         self.calls = self.attempts = 0
+        self.overwritten: weakref.WeakSet[UOp] = weakref.WeakSet()
         self.capture: _Capture | None = None
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -266,18 +274,22 @@ class TinyJit(Generic[P, R]):
         self.attempts += 1
         _check_distinct(arguments)
         randomness.streams.settle()
-        _settle(None)  # an assign that waits since before is no part of the function
+        # what waits since before is no part of the function
+        _settle(None)
+        realize.settle(realize.unsettled(live_tensors), set(self.overwritten))
         stand_ins = _StandIns(arguments)
         before = [(t, t.uop) for t in live_tensors]
         memory = {n for _, uop in before for n in uop.toposort() if n.op is Ops.BUFFER}
         written: list[str] = []
         try:
-            with recording() as record:
+            with recording() as record, _watching(before) as computed:
                 result = stand_ins.call(self.fxn, args, kwargs)
                 _settle(result)
             capture = self._finish(record, arguments, stand_ins)
             written = capture.written_names
-            moved = _moved(before)
+            self.overwritten = capture.overwritten
+            realize.realize(computed)
+            moved = next(iter(computed), _moved(before))
             if moved is None:
                 capture.sort_results(result, stand_ins, memory)
         finally:
@@ -320,8 +332,9 @@ class TinyJit(Generic[P, R]):
         if arguments.signature != capture.signature:
             raise JitError(difference(capture.signature, arguments.signature))
         randomness.streams.settle()
-        written = {_base(arguments.tensors[name]) for name in capture.written_names}
-        realize.settle(live_tensors.since(capture.seen), written.union(capture.overwritten))
+        if waiting := realize.unsettled(live_tensors.since(capture.seen)):
+            written = {_base(arguments.tensors[name]) for name in capture.written_names}
+            realize.settle(waiting, written.union(capture.overwritten))
         for output in capture.outputs.values():
             output.reclaim()
         inputs = [_buffer(arguments.tensors[name]) for name in capture.names]
@@ -365,11 +378,33 @@ def _check_kept(record: Recording, known: set[int]) -> None:
             )
 
 
+@contextlib.contextmanager
+def _watching(before: list[tuple[TensorCore, UOp]]) -> Iterator[list[TensorCore]]:
+    """Collects tensors from outside that are computed inside the block, for themselves or as part
+    of others: a replay would compute them again, from whatever their sources hold by then."""
+    waiting = {uop: t for t, uop in before if memory_behind(uop) is None and not _is_free(uop)}
+    found: list[TensorCore] = []
+
+    def watch(nodes: dict[UOp, None]) -> list[UOp]:
+        found.extend(waiting.pop(node) for node in waiting.keys() & nodes.keys())
+        return []
+
+    realize.before_run.append(watch)
+    try:
+        yield found
+    finally:
+        realize.before_run.remove(watch)
+
+
+def _is_free(uop: UOp) -> bool:
+    """Whether the node reads no memory."""
+    return all(n.op is not Ops.BUFFER for n in uop.toposort())
+
+
 def _moved(before: list[tuple[TensorCore, UOp]]) -> TensorCore | None:
-    """A tensor from outside that the function computed, or gave other memory: a replay would
-    compute it again from whatever its sources hold by then, or leave it where it is."""
+    """A tensor from outside that has other memory than before the function."""
     for tensor, uop in before:
-        if tensor.uop is uop or uop.base.op is Ops.CONST:
+        if tensor.uop is uop or _is_free(uop):
             continue
         memory = memory_behind(uop)
         if memory is None or memory_behind(tensor.uop) is not memory:

@@ -135,25 +135,27 @@ def _by_device(wanted: dict[UOp, None]) -> dict[str, list[UOp]]:
 # *** old values ***
 
 
+def unsettled(tensors: Iterable[TensorCore]) -> list[TensorCore]:
+    """Those of the tensors that may matter to `settle`."""
+    return [t for t in tensors if not is_memory(t.uop) or (origins and t.uop.base in origins)]
+
+
 def settle(tensors: Iterable[TensorCore], written: set[UOp]) -> None:
     """Before something that is no schedule overwrites memory: compute those of the tensors that
     read it, or that wait to write."""
-    origins_matter = False
-    waiting: list[TensorCore] = []
-    for tensor in tensors:
-        if is_memory(tensor.uop):
-            origins_matter = origins_matter or tensor.uop.base in origins
-        elif memory_behind(tensor.uop) is not None or tensor._stale:
-            continue  # a view sees what is written
-        elif any(n.op is Ops.ASSIGN or n in written for n in tensor.uop.toposort()):
-            waiting.append(tensor)
+    waiting = [
+        t
+        for t in tensors
+        if memory_behind(t.uop) is None  # a view sees what is written
+        and not t._stale
+        and any(n.op is Ops.ASSIGN or n in written for n in t.uop.toposort())
+    ]
     if waiting:
         gradients = {id(t.grad) for t in live_tensors if t.grad is not None}
         for tensor in waiting:
             tensor._stale = id(tensor) in gradients
         realize([t for t in waiting if not t._stale])
-        origins_matter = True
-    if origins_matter and origins:
+    if origins:
         _forget_readers(written, set())
 
 
