@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tgcore import Tensor, TinyJit
@@ -118,7 +118,12 @@ def world(program: list[Instruction], returned: list[int], jit: bool) -> World:
     return World(state, TinyJit(step) if jit else step)
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+)
 @given(instructions, outputs, calls, st.booleans())
 def test_a_replay_is_never_silently_wrong(
     program: list[Instruction],

@@ -1,19 +1,18 @@
-"""Which values must be computed before memory is overwritten, because a graph mixes old and new.
+"""Copies of what is about to be overwritten, where a graph needs the old value too late.
 
-Each assign makes a new version of its memory; a version is the BUFFER, or an ASSIGN to it. The
-scheduler orders reads of a version before the assign that overwrites it, where the order is free.
-Where one node needs both a version and the one after it, or two assigns each read what the other
-overwrites, the part that reads the old one must be stored first. This finds such parts.
+Each assign makes a new version of its memory; a version is the BUFFER, or an ASSIGN to it. A step
+(whatever is stored: an assign, a contiguous, a copy, an output) that reads a version must run
+before the assign that overwrites it. Where steps would have to run before each other, the versions
+that they read are copied, and the copies are read instead. A copy needs nothing but the version
+itself, so after that there is an order.
 """
 
 from __future__ import annotations
 
-import functools
-import operator
-from collections.abc import Iterable
-
 from tgcore.uop.node import UOp
-from tgcore.uop.ops import Ops
+from tgcore.uop.ops import GroupOp, Ops
+
+_STORED = frozenset({Ops.ASSIGN, Ops.CONTIGUOUS, Ops.COPY})
 
 
 def version_before(assign: UOp) -> UOp:
@@ -24,49 +23,123 @@ def version_before(assign: UOp) -> UOp:
     return node
 
 
-def parts_to_store_first(roots: list[UOp]) -> list[UOp]:
-    """What to compute before the graph can be ordered; compute it, then ask again."""
+def with_copies(roots: list[UOp]) -> dict[UOp, UOp]:
+    """The roots with copies of versions read instead of these, where there is no order without;
+    empty if that is nowhere."""
     nodes = UOp.sink(*roots).toposort()
+    nodes.popitem()
     overwriters: dict[UOp, set[UOp]] = {}
     for node in nodes:
         if node.op is Ops.ASSIGN:
             overwriters.setdefault(version_before(node), set()).add(node)
-    return _old_beside_new(nodes, overwriters) or _first_in_a_circle(nodes, overwriters)
+    steps = dict.fromkeys([*(n for n in nodes if n.op in _STORED), *roots])
+    reads = {step: _versions_read(step, overwriters) for step in steps}
+    later: dict[UOp, set[UOp]] = {step: set() for step in steps}
+    for step in steps:
+        for source in _steps_read(step):
+            later[source].add(step)
+        for version in reads[step]:
+            later[step] |= overwriters[version] - {step}
+    circles = _circles(later)
+    copied = {
+        version
+        for step in steps
+        for version in reads[step]
+        if any(o is not step and circles[o] == circles[step] for o in overwriters[version])
+    }
+    return _rewritten(nodes, roots, copied) if copied else {}
 
 
-def _old_beside_new(nodes: dict[UOp, None], overwriters: dict[UOp, set[UOp]]) -> list[UOp]:
-    """Nodes that read a version and are used together with what depends on the one after it."""
-    bits = {version: 1 << n for n, version in enumerate(overwriters)}
-    old: dict[UOp, int] = {}  # the versions that the node itself reads
-    new: dict[UOp, int] = {}  # those that are overwritten before the node can be computed
-    found: dict[UOp, None] = {}
+def _inside(step: UOp) -> dict[UOp, None]:
+    """The nodes that a step computes itself."""
+    value = step.src[1] if step.op is Ops.ASSIGN else step
+    inside = value.toposort(lambda n: n is step or n.op not in (*_STORED, Ops.BUFFER))
+    if step.op is Ops.ASSIGN:
+        inside[step] = None
+    return inside
+
+
+def _versions_read(step: UOp, versions: dict[UOp, set[UOp]]) -> set[UOp]:
+    read = {s for n in _inside(step) for s in _values(n) if s in versions}
+    return read | ({step} & versions.keys() if step.op is Ops.BUFFER else set())
+
+
+def _values(node: UOp) -> tuple[UOp, ...]:
+    """The sources of which the node reads the values: an assign does not read its target."""
+    return node.src[1:] if node.op is Ops.ASSIGN else node.src
+
+
+def _steps_read(step: UOp) -> set[UOp]:
+    found = {s for n in _inside(step) for s in n.src if s.op in _STORED}
+    if step.op is Ops.ASSIGN and (before := version_before(step)).op is Ops.ASSIGN:
+        found.add(before)
+    return found - {step}
+
+
+def _circles(later: dict[UOp, set[UOp]]) -> dict[UOp, int]:
+    """A number for each step, the same for those that would have to run before each other: the
+    strongly connected components (Kosaraju's algorithm)."""
+    finished = _by_finishing_time(later)
+    earlier: dict[UOp, set[UOp]] = {step: set() for step in later}
+    for step, others in later.items():
+        for other in others:
+            earlier[other].add(step)
+    number: dict[UOp, int] = {}
+    for count, start in enumerate(reversed(finished)):
+        stack = [start]
+        while stack:
+            step = stack.pop()
+            if step not in number:
+                number[step] = count
+                stack.extend(earlier[step])
+    return number
+
+
+def _by_finishing_time(later: dict[UOp, set[UOp]]) -> list[UOp]:
+    finished: dict[UOp, None] = {}
+    entered: set[UOp] = set()
+    for start in later:
+        stack = [(start, False)]
+        while stack:
+            step, done = stack.pop()
+            if done:
+                finished[step] = None
+            elif step not in entered:
+                entered.add(step)
+                stack.append((step, True))
+                stack.extend((other, False) for other in later[step])
+    return list(finished)
+
+
+def _rewritten(nodes: dict[UOp, None], roots: list[UOp], copied: set[UOp]) -> dict[UOp, UOp]:
+    values: dict[UOp, UOp] = {}  # what stands for a node where its value is read
+    memory: dict[UOp, UOp] = {}  # and where it is written
     for node in nodes:
-        sources = node.src[1:] if node.op is Ops.ASSIGN else node.src
-        new[node] = _union(new[s] for s in node.src)
-        old[node] = _union(old[s] | bits.get(s, 0) for s in sources)
-        for source in sources:
-            if old[source] & new[node] & ~new[source]:
-                found[source] = None
         if node.op is Ops.ASSIGN:
-            new[node] |= bits[version_before(node)]
-        if node.op in (Ops.ASSIGN, Ops.CONTIGUOUS, Ops.COPY):
-            old[node] = 0  # it is stored, and so is what it read
-    parts = [n for n in found if n.shape is not None]
-    # those that need no assign can run at once; of the others, one at a time
-    return [n for n in parts if not new[n]] or parts[:1]
+            target = _on_top(node.src[0], memory)
+            new = node.replace(src=(target, values[node.src[1]]))
+        else:
+            src = tuple(values[s] for s in node.src)
+            new = node if src == node.src else node.replace(src=src)
+        memory[node] = new
+        values[node] = _copy(new) if node in copied else new
+    return {root: (memory if root.op is Ops.ASSIGN else values)[root] for root in roots}
 
 
-def _union(sets: Iterable[int]) -> int:
-    return functools.reduce(operator.or_, sets, 0)
+def _on_top(view: UOp, memory: dict[UOp, UOp]) -> UOp:
+    """The same view of a version's replacement."""
+    chain = []
+    while view.op in GroupOp.Movement or view.op is Ops.BITCAST:
+        chain.append(view)
+        view = view.src[0]
+    new = memory[view]
+    for node in reversed(chain):
+        new = node.replace(src=(new, *node.src[1:]))
+    return new
 
 
-def _first_in_a_circle(nodes: dict[UOp, None], overwriters: dict[UOp, set[UOp]]) -> list[UOp]:
-    """The value of the first assign that reads a version which another assign overwrites."""
-    for node in nodes:
-        if node.op is not Ops.ASSIGN or node.src[1].base.op is Ops.BUFFER:
-            continue
-        value = node.src[1]
-        for inner in value.toposort(lambda n: n.op is not Ops.ASSIGN):
-            if any(overwriters.get(s, {node}) - {node} for s in inner.src):
-                return [value]
-    return []
+def _copy(version: UOp) -> UOp:
+    device = version.device
+    assert device is not None
+    memory = UOp.new_buffer(device, version.size, version.dtype)
+    return memory.reshape(version.known_shape).assign(version)

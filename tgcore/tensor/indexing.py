@@ -183,7 +183,8 @@ class Indexing(Randomness):
 
     def _one_hot_along(self, size: int) -> Self:
         """A new last axis, true at the position that self names."""
-        return self.unsqueeze(-1) == self._index_range(size, self.dtype)
+        index = _wide_enough(self)
+        return index.unsqueeze(-1) == index._index_range(size, index.dtype)
 
     def one_hot(self, num_classes: int = -1) -> Self:
         """A 1 at the position that each element names, zeros elsewhere. Without `num_classes` the
@@ -344,76 +345,17 @@ class Indexing(Randomness):
         axis = self._axis(dim, "index_select")
         return self[(*[slice(None)] * axis, index)]
 
-    # *** order ***
 
-    def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
-        """(values in order, their positions before); equal ones keep their order.
-
-        >>> [t.tolist() for t in Tensor([3, 1, 2]).sort()]
-        [[1, 2, 3], [1, 2, 0]]
-        """
-        axis = self._axis(dim, "sort")
-        if not self.ndim or 0 in self.shape:
-            return self, type(self).zeros(self.shape, dtype=dtypes.int32, device=self.uop.device)
-        x = self.movedim(axis, -1)
-        position = x._sorted_positions(descending)
-        return x.gather(-1, position).movedim(-1, axis), position.movedim(-1, axis)
-
-    def _sorted_positions(self, descending: bool) -> Self:
-        """For each rank the position of the element of that rank: each element's rank is how many
-        others come before it."""
-        size = int(self.shape[-1])
-        here, there = self.unsqueeze(-1), self.unsqueeze(-2)
-        before = _comes_before(there, here, descending)
-        order = self._index_range(size)
-        tie = before.logical_not() & _comes_before(here, there, descending).logical_not()
-        earlier = tie & (order.unsqueeze(0) < order.unsqueeze(1))
-        rank = (before | earlier).sum(-1)
-        rank = type(self)._from_uop(rank.uop.contiguous(), False)
-        found = (rank.unsqueeze(-2) == order.unsqueeze(-1)).where(order, 0)
-        return type(self)._from_uop(found.sum(-1).uop.contiguous(), False)
-
-    def argsort(self, dim: int = -1, descending: bool = False) -> Self:
-        """The positions that would sort the tensor.
-
-        >>> Tensor([3, 1, 2]).argsort().tolist()
-        [1, 2, 0]
-        """
-        return self.sort(dim, descending)[1]
-
-    def topk(
-        self, k: int, dim: int = -1, largest: bool = True, sorted_: bool = True
-    ) -> tuple[Self, Self]:
-        """(the k greatest or least values in order, their positions).
-
-        >>> [t.tolist() for t in Tensor([3, 1, 2]).topk(2)]
-        [[3, 2], [0, 2]]
-        """
-        axis = self._axis(dim, "topk")
-        if not 0 <= k <= (int(self.shape[axis]) if self.ndim else 1):
-            raise ShapeError(f"topk: k={k} is not within axis {dim} of {self.shape}")
-        values, positions = self.sort(axis, largest)
-        if not self.ndim:
-            return values, positions
-        return values._slice(axis, 0, k), positions._slice(axis, 0, k)
-
-
-def _comes_before(a: Any, b: Any, descending: bool) -> Any:
-    """Whether a is sorted before b; nan is the greatest value."""
-    if descending:
-        a, b = b, a
-    less = a < b
-    if dtypes.is_float(a.dtype):
-        less = less | (b.isnan() & a.isnan().logical_not())
-    return less
+def _wide_enough(index: I) -> I:
+    """In a type that can name the positions of any axis."""
+    return index if index.dtype.itemsize >= 4 else index.cast(dtypes.int32)
 
 
 def _wrapped(index: I, size: int) -> I:
     """Negative positions counted from the end."""
+    index = _wide_enough(index)
     if dtypes.is_unsigned(index.dtype):
         return index
-    if index.dtype.itemsize < 4:
-        index = index.cast(dtypes.int32)
     return (index < 0).where(index + size, index)
 
 

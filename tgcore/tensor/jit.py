@@ -278,7 +278,7 @@ class TinyJit(Generic[P, R]):
         _settle(None)
         realize.settle(realize.unsettled(live_tensors), set(self.overwritten))
         stand_ins = _StandIns(arguments)
-        before = [(t, t.uop) for t in live_tensors]
+        before = [(t, t.uop) for t in live_tensors if not t._stale]
         memory = {n for _, uop in before for n in uop.toposort() if n.op is Ops.BUFFER}
         written: list[str] = []
         try:
@@ -353,6 +353,8 @@ def _settle(result: Any) -> None:
     tensors = [t for _, t in walk("", result) if isinstance(t, TensorCore)]
     assigned = [t for t in live_tensors if t.uop.op is Ops.ASSIGN]
     realize.realize([*tensors, *assigned])
+    # of what only views are left
+    realize.run_nodes({t.uop.base: None for t in live_tensors if t.uop.base.op is Ops.ASSIGN})
 
 
 def _check_distinct(arguments: Arguments) -> None:

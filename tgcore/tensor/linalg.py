@@ -8,11 +8,11 @@ from typing import Self
 from tgcore.dtype import least_upper_dtype, sum_acc_dtype
 from tgcore.errors import ShapeError
 from tgcore.tensor.core import DTypeLike, to_dtype
-from tgcore.tensor.indexing import Indexing
+from tgcore.tensor.ordering import Ordering
 from tgcore.uop.node import sint
 
 
-class LinearAlgebra(Indexing):
+class LinearAlgebra(Ordering):
     """dot, matmul, einsum and the like."""
 
     __slots__ = ()

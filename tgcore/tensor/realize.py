@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from tgcore.errors import ScheduleError
 from tgcore.runtime import execute
 from tgcore.runtime.device import Device
-from tgcore.schedule import create_schedule
+from tgcore.schedule import Schedule, create_schedule
 from tgcore.tensor.core import (
     StaleError,
     TensorCore,
@@ -24,7 +24,7 @@ from tgcore.tensor.core import (
     lookalikes,
     memory_behind,
 )
-from tgcore.tensor.hazards import parts_to_store_first
+from tgcore.tensor.hazards import with_copies
 from tgcore.uop.node import UOp
 from tgcore.uop.ops import Ops
 
@@ -68,6 +68,31 @@ def _empty(node: UOp) -> UOp:
 
 
 def _run(wanted: dict[UOp, None], table: dict[UOp, UOp]) -> None:
+    _complete(wanted)
+    groups = _by_device(wanted)
+    copies: dict[UOp, UOp] = {}
+    try:
+        schedules = _schedules(groups, {})
+    except ScheduleError:
+        copies = with_copies([node for group in groups.values() for node in group])
+        if not copies:
+            raise
+        schedules = _schedules(groups, copies)
+    for schedule in schedules:
+        execute.run(schedule.items, schedule.variables)
+    memory = {node: m for schedule in schedules for node, m in schedule.outputs.items()}
+    for node in wanted:
+        # a schedule knows variables only, the tensor's shape has their values too
+        table[node] = memory[copies.get(node, node)].reshape(node.known_shape)
+    running = {n for n in wanted if n.op is Ops.ASSIGN}
+    for node in running:
+        table[node] = _target_of(node)
+    if running and origins:
+        _forget_overwritten(running)
+
+
+def _complete(wanted: dict[UOp, None]) -> None:
+    """Add what must run with the nodes."""
     nodes = UOp.sink(*wanted).toposort()
     for hook in before_run:
         for extra in hook(nodes):
@@ -75,38 +100,19 @@ def _run(wanted: dict[UOp, None], table: dict[UOp, UOp]) -> None:
             nodes |= extra.toposort()
     if any(n.op is Ops.ASSIGN for n in nodes):
         _keep_old_values(wanted)
-    # each runs, even one of which the values turn out not to be needed
+    # each assign runs, even one of which the values turn out not to be needed
     wanted.update(dict.fromkeys(n for n in UOp.sink(*wanted).toposort() if n.op is Ops.ASSIGN))
     for tensor in live_tensors:
         # what is stored on the way is kept for the tensors that are just that
         if tensor.uop.op in (Ops.CONTIGUOUS, Ops.COPY) and tensor.uop in nodes:
             wanted[tensor.uop] = None
-    for device, group in _by_device(wanted).items():
-        try:
-            schedule = create_schedule(UOp.sink(*group), device)
-        except ScheduleError:
-            if not (first := parts_to_store_first(group)):
-                raise
-            _run_in_two_steps(first, wanted, table)
-            return
-        execute.run(schedule.items, schedule.variables)
-        for node, memory in schedule.outputs.items():
-            # a schedule knows variables only, the tensor's shape has their values too
-            table[node] = memory.reshape(node.known_shape)
-    running = {n for n in UOp.sink(*wanted).toposort() if n.op is Ops.ASSIGN}
-    for node in running:
-        table[node] = _target_of(node)
-    if running and origins:
-        _forget_overwritten(running)
 
 
-def _run_in_two_steps(first: list[UOp], wanted: dict[UOp, None], table: dict[UOp, UOp]) -> None:
-    """Store some parts, then run what uses them."""
-    stored = run_nodes(dict.fromkeys(first))
-    later = {node: node.substitute(stored) for node in wanted}
-    _run(dict.fromkeys(n for n in later.values() if not is_memory(n)), table)
-    for node, rest in later.items():
-        table[node] = table.get(rest, rest)
+def _schedules(groups: dict[str, list[UOp]], copies: dict[UOp, UOp]) -> list[Schedule]:
+    return [
+        create_schedule(UOp.sink(*[copies.get(node, node) for node in group]), device)
+        for device, group in groups.items()
+    ]
 
 
 def _target_of(assign: UOp) -> UOp:

@@ -275,14 +275,6 @@ class Reduce(Activations):
         result = x._running(axis, Ops.MUL, "cumprod")
         return result.cast(self.dtype) if narrow else result
 
-    def cummax(self, axis: int = 0) -> Self:
-        """The greatest of all elements up to each one (values only).
-
-        >>> Tensor([1, 3, 2]).cummax().tolist()
-        [1, 3, 3]
-        """
-        return self._running(axis, Ops.MAX, "cummax")
-
     def logcumsumexp(self, axis: int = 0) -> Self:
         """log(cumsum(exp(self))), without overflow."""
         if not self.ndim or 0 in self.shape:

@@ -256,19 +256,29 @@ def _order(node: UOp) -> tuple[Any, ...]:
     """A sorting key by content: variables, then launch positions, ranges by number, the rest. It
     keeps its order when ranges are renumbered monotonically, so equal kernels stay equal."""
     found = _order_cache.get(node)
-    if found is None:
-        if node.op is Ops.RANGE:
-            arg: Any = tuple(node.arg[:-1])
-        else:
-            arg = node.arg if node.op in (Ops.CONST, Ops.DEFINE_VAR) else repr(node.arg)
-        found = (_rank(node.op), arg, *[_order(s) for s in node.src])
-        if len(_order_cache) > 100_000:
-            _order_cache.clear()
-        _order_cache[node] = found
-    return found
+    if found is not None:
+        return found
+    if len(_order_cache) > 100_000:
+        _order_cache.clear()
+    for inner in node.toposort(lambda n: n not in _order_cache and n.op not in _MEMORY):
+        sources = [_order_cache.get(s) or _memory_order(s) for s in inner.src]
+        _order_cache[inner] = (_rank(inner.op), _arg_order(inner), *sources)
+    return _order_cache.get(node) or _memory_order(node)
 
 
 _order_cache: dict[UOp, tuple[Any, ...]] = {}
+# what is behind memory is another kernel's
+_MEMORY = frozenset({Ops.BUFFER, Ops.BUFFER_VIEW, Ops.BUFFERIZE, Ops.COPY, Ops.ASSIGN})
+
+
+def _memory_order(node: UOp) -> tuple[Any, ...]:
+    return (_rank(node.op), node.key)
+
+
+def _arg_order(node: UOp) -> Any:
+    if node.op is Ops.RANGE:
+        return tuple(node.arg[:-1])
+    return node.arg if node.op in (Ops.CONST, Ops.DEFINE_VAR) else repr(node.arg)
 
 
 def canonical_sum(node: UOp) -> UOp | None:
