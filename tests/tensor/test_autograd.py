@@ -158,3 +158,28 @@ def test_contiguous_backward_changes_no_value() -> None:
     x = Tensor([1.0, 2.0], requires_grad=True)
     (x.contiguous_backward() * 2).contiguous().sum().backward()
     assert x.grad is not None and x.grad.tolist() == [2, 2]
+
+
+def test_a_custom_gradient_and_its_own_gradient() -> None:
+    x = Tensor([0.5, 2.0], requires_grad=True)
+    y = (x * x).custom_gradient(lambda gradient, result, x: gradient * x * x * x, x)
+    (first,) = y.sum().gradient(x)
+    (second,) = first.sum().gradient(x)
+    assert y.tolist() == [0.25, 4]
+    assert first.tolist() == [0.125, 8] and second.tolist() == [0.75, 12]
+
+
+def test_a_custom_gradient_of_several_inputs() -> None:
+    a, b = Tensor([1.0, 2.0], requires_grad=True), Tensor([3.0, 4.0], requires_grad=True)
+    y = (a + b).custom_gradient(lambda gradient, result, a, b: (gradient * b, None), a, b)
+    y.sum().backward()
+    assert a.grad is not None and a.grad.tolist() == [3, 4]
+    assert b.grad is not None and b.grad.tolist() == [0, 0]
+
+
+def test_a_custom_gradient_of_another_shape_or_number_is_refused() -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(ShapeError, match=r"\(3,\) for an input of shape \(2,\)"):
+        x.exp().custom_gradient(lambda g, y, x: Tensor.ones(3), x).sum().backward()
+    with pytest.raises(TgcoreError, match="2 gradients for 1"):
+        x.exp().custom_gradient(lambda g, y, x: (g, g), x).sum().backward()

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.tensor.helpers import compare
+from tests.tensor.helpers import compare, random_arrays
 from tgcore import Tensor
 from tgcore.errors import DTypeError, ShapeError
 
@@ -304,3 +304,36 @@ def test_wrong_shapes_are_clear_errors(wrong: Any) -> None:
 def test_classes_must_be_integers() -> None:
     with pytest.raises(DTypeError, match="integers"):
         Tensor.zeros(2, 3).nll_loss(Tensor.zeros(2))
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize("size", [(8, 9), (3, 4), (5, 7), (1, 1)])
+def test_cubic_interpolation(size: tuple[int, int], aligned: bool) -> None:
+    compare(
+        lambda x: F.interpolate(x, size, mode="bicubic", align_corners=aligned),
+        lambda x: x.interpolate(size, "bicubic", aligned),
+        [(2, 3, 5, 7)],
+        atol=5e-6,
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"stride": 3}, {"padding": 1}])
+def test_max_unpool2d_puts_elements_back(options: dict[str, int]) -> None:
+    x = random_arrays([(2, 3, 7, 9)])[0]
+    values, places = F.max_pool2d(torch.tensor(x), 3, return_indices=True, **options)
+    found = Tensor(values.numpy()).max_unpool2d(
+        Tensor(places.numpy()), 3, output_size=(7, 9), **options
+    )
+    expected = F.max_unpool2d(values, places, 3, output_size=(7, 9), **options)
+    np.testing.assert_array_equal(found.numpy(), expected.numpy())
+
+
+def test_max_unpool2d_works_out_the_size() -> None:
+    def there_and_back(x: Any, pool: Any, unpool: Any) -> Any:
+        return unpool(*pool(x, 2, return_indices=True), 2)
+
+    compare(
+        lambda x: there_and_back(x, F.max_pool2d, F.max_unpool2d),
+        lambda x: there_and_back(x, Tensor.max_pool2d, Tensor.max_unpool2d),
+        [(1, 2, 4, 6)],
+    )

@@ -108,11 +108,6 @@ def test_a_long_running_sum() -> None:
     assert np.array_equal(Tensor(x).cumsum().numpy(), x.cumsum())
 
 
-def test_cummax() -> None:
-    x = np.array([[3, 1, 4], [1, 5, 9]], np.float32)
-    assert np.array_equal(Tensor(x).cummax(1).numpy(), np.maximum.accumulate(x, 1))
-
-
 def test_any_and_all() -> None:
     x = np.array([[0, 1], [0, 0], [2, 3]], np.int32)
     for name in ("any", "all"):

@@ -124,7 +124,6 @@ def _reads_otherwise(value: UOp, target: UOp, storage: UOp) -> bool:
 pm_tensor_cleanup = PatternMatcher(
     [
         (UPat((Ops.DETACH, Ops.CONTIGUOUS_BACKWARD), src=(UPat.var("x"),)), lambda x: x),
-        (UPat(Ops.CUSTOM_GRADIENT, src=(UPat.var("x"),), any_len=True), lambda x: x),
         (
             UPat(
                 Ops.RESHAPE,

@@ -68,7 +68,8 @@ def create_schedule(sink: UOp, default_device: str = "") -> Schedule:
 
 
 def _without_buffers(sink: UOp) -> tuple[UOp, list[UOp], dict[str, int]]:
-    """The graph with its buffers numbered and its variables unbound, and what was taken out."""
+    """The graph with its buffers numbered, its variables unbound and without gradients' rules, and
+    what was taken out."""
     buffers: list[UOp] = []
     variables: dict[str, int] = {}
     table: dict[UOp, UOp] = {}
@@ -86,6 +87,8 @@ def _without_buffers(sink: UOp) -> tuple[UOp, list[UOp], dict[str, int]]:
                     "in one graph; use variables of two names"
                 )
             table[node] = variable
+        elif node.op is Ops.CUSTOM_GRADIENT:  # a function of the user's must not be kept here
+            table[node] = table.get(node.src[0], node.src[0])
         elif table:
             src = tuple([table.get(s, s) for s in node.src])
             if src != node.src:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Callable
+from typing import Any, Self
 
 from tgcore.dtype import dtypes
 from tgcore.errors import DTypeError, ShapeError, TgcoreError
@@ -59,6 +60,34 @@ class Autograd(Assignment):
             start = gradient.cast(self.dtype).uop
         return compute_gradients(self.uop, full_shape(start, self.shape), targets)
 
+    def custom_gradient(self, rule: Callable[..., Any], *inputs: Self) -> Self:
+        """The same values, with gradients by a rule instead of by how they were computed:
+        `rule(gradient, result, *inputs)` gets the gradient of the result and gives that of each
+        input (one tensor, or a sequence with None for an input that has none). Gradients of
+        gradients follow from what the rule computes.
+
+        >>> x = Tensor([0.4, 1.6], requires_grad=True)
+        >>> straight = x.detach().round().custom_gradient(lambda gradient, y, x: gradient, x)
+        >>> _ = straight.sum().backward()
+        >>> straight.tolist(), x.grad.tolist()
+        ([0.0, 2.0], [1.0, 1.0])
+        """
+        kind = type(self)
+
+        def nodes_rule(*nodes: UOp) -> tuple[UOp | None, ...]:
+            gradient, result, *sources = [kind._from_uop(n) for n in nodes]
+            found = rule(gradient, result, *sources)
+            given = found if isinstance(found, (tuple, list)) else [found]
+            if len(given) != len(sources):
+                raise TgcoreError(
+                    f"custom_gradient: the rule gives {len(given)} gradients for {len(sources)} "
+                    "inputs"
+                )
+            return tuple(_checked(g, x) for g, x in zip(given, sources))
+
+        node = self.uop.with_gradient(nodes_rule, *[x.uop for x in inputs])
+        return self._derived(node, *inputs)
+
     def backward(self, gradient: Self | None = None) -> Self:
         """Add the gradient of self to the `grad` of every tensor that self was computed from and
         that requires one.
@@ -84,3 +113,15 @@ class Autograd(Assignment):
             new = type(self)._from_uop(full_shape(node, tensor.shape), False)
             tensor.grad = new if tensor.grad is None else tensor.grad + new
         return self
+
+
+def _checked(gradient: TensorCore | None, source: TensorCore) -> UOp | None:
+    """A gradient that a user's rule gave."""
+    if gradient is None:
+        return None
+    if gradient.shape not in (source.shape, ()):
+        raise ShapeError(
+            f"custom_gradient: the rule gives a gradient of shape {gradient.shape} for an input of "
+            f"shape {source.shape}"
+        )
+    return full_shape(gradient.uop.cast(source.dtype), source.shape)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from tgcore.dtype import dtypes, least_upper_dtype
 from tgcore.errors import ShapeError
 from tgcore.tensor.core import DTypeLike
-from tgcore.tensor.linalg import LinearAlgebra
+from tgcore.tensor.factorization import Factorization
 
 Sizes = int | Sequence[int]
+C = TypeVar("C", bound="Convolution")
 
 
 def _each(value: Sizes, count: int, what: str) -> tuple[int, ...]:
@@ -36,7 +37,7 @@ def _pads(padding: Sizes, count: int, what: str) -> list[tuple[int, int]]:
     raise ShapeError(f"{what}: padding {tuple(padding)} does not fit {count} axes")
 
 
-class Convolution(LinearAlgebra):
+class Convolution(Factorization):
     """conv2d, conv_transpose2d, avg_pool2d, max_pool2d (of one to three axes, despite the name)."""
 
     __slots__ = ()
@@ -236,20 +237,62 @@ class Convolution(LinearAlgebra):
         first = size - best.where(size - places, 0).max(axes)
         return result, first
 
+    def max_unpool2d(
+        self,
+        indices: Self,
+        kernel_size: Sizes = (2, 2),
+        stride: Sizes | None = None,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        output_size: Sequence[int] | None = None,
+    ) -> Self:
+        """Elements put back to where `max_pool2d(..., return_indices=True)` found them, zeros
+        elsewhere. Sizes that pooling lost are given by `output_size` (all of the shape, or its last
+        axes).
+
+        >>> values, places = Tensor([[[1.0, 3.0], [5.0, 7.0]]]).max_pool2d(2, return_indices=True)
+        >>> values.max_unpool2d(places, 2).tolist()
+        [[[0.0, 0.0], [0.0, 7.0]]]
+        """
+        if indices.shape != self.shape:
+            raise ShapeError(
+                f"max_unpool2d: indices {indices.shape} do not fit the input {self.shape}"
+            )
+        count = 2 if isinstance(kernel_size, int) else len(kernel_size)
+        kernel = _each(kernel_size, count, "max_unpool2d")
+        strides = kernel if stride is None else _each(stride, count, "max_unpool2d")
+        spread = _each(dilation, count, "max_unpool2d")
+        pads = _pads(padding, count, "max_unpool2d")
+        lead, sizes = self.shape[:-count], self.shape[-count:]
+        target = tuple(
+            (int(n) - 1) * s - before - after + d * (k - 1) + 1
+            for n, s, d, k, (before, after) in zip(sizes, strides, spread, kernel, pads)
+        )
+        if output_size is not None:
+            target = tuple(output_size)[-count:]
+        empty = self._zero()._broadcast_to((*lead, math.prod(target)))
+        flat = (*lead, math.prod(int(s) for s in sizes))
+        placed = empty.scatter(-1, indices.reshape(flat), self.reshape(flat))
+        return placed.reshape((*lead, *target))
+
     # *** resizing ***
 
     def interpolate(
         self, size: Sequence[int], mode: str = "linear", align_corners: bool = False
     ) -> Self:
-        """The last axes resized: "nearest", "nearest-exact" or "linear" (bilinear, trilinear).
+        """The last axes resized: "nearest", "nearest-exact", "linear" (bilinear, trilinear) or
+        "cubic" (bicubic).
 
         >>> Tensor([[[1.0, 3.0]]]).interpolate((4,), mode="nearest").tolist()
         [[[1.0, 1.0, 3.0, 3.0]]]
         """
-        if mode not in ("nearest", "nearest-exact", "linear"):
+        mode = _INTERPOLATION_NAMES.get(mode, mode)
+        if mode not in ("nearest", "nearest-exact", "linear", "cubic"):
             raise ValueError(
-                f"interpolate: mode must be nearest, nearest-exact or linear, not {mode!r}"
+                f"interpolate: mode must be nearest, nearest-exact, linear or cubic, not {mode!r}"
             )
+        if len(size) > self.ndim or any(s < 1 for s in size):
+            raise ShapeError(f"interpolate: {self.shape} cannot be resized to {tuple(size)}")
         x = self
         for n, new in enumerate(size):
             x = x._interpolate_axis(self.ndim - len(size) + n, new, mode, align_corners)
@@ -259,16 +302,52 @@ class Convolution(LinearAlgebra):
         old = int(self.shape[axis])
         place = self._index_range(new).cast(dtypes.float32)
         lead = (slice(None),) * axis
-        if mode != "linear":
+        if mode.startswith("nearest"):
             offset = 0.5 if mode == "nearest-exact" else 0.0
             index = ((place + offset) * (old / new)).floor().cast(dtypes.int32).clamp(0, old - 1)
             return self[(*lead, index)]
         if align:
             position = place * ((old - 1) / max(new - 1, 1))
         else:
-            position = ((place + 0.5) * (old / new) - 0.5).clamp(0.0, old - 1.0)
+            position = (place + 0.5) * (old / new) - 0.5
+        if mode == "cubic":
+            return self._interpolate_cubic(axis, position)
+        position = position.clamp(0.0, old - 1.0)
         low = position.floor().cast(dtypes.int32)
         high = (low + 1).clamp(0, old - 1)
         weight = (position - low).reshape((-1, *[1] * (self.ndim - axis - 1)))
         below, above = self[(*lead, low)], self[(*lead, high)]
         return below + (above - below) * weight.cast(self.dtype)
+
+    def _interpolate_cubic(self, axis: int, position: Self) -> Self:
+        """Cubic convolution (Keys, 1981) over four neighbours, those beyond an edge repeat it."""
+        old = int(self.shape[axis])
+        low = position.floor()
+        x = position - low
+        # the kernel at distances 1 + x, x, 1 - x and 2 - x
+        weights = [_keys(1 + x, True), _keys(x, False), _keys(1 - x, False), _keys(2 - x, True)]
+        total = None
+        for offset, weight in zip((-1, 0, 1, 2), weights):
+            index = (low.cast(dtypes.int32) + offset).clamp(0, old - 1)
+            part = self[(*(slice(None),) * axis, index)]
+            scaled = part * weight.reshape((-1, *[1] * (self.ndim - axis - 1))).cast(self.dtype)
+            total = scaled if total is None else total + scaled
+        assert total is not None
+        return total
+
+
+# names that PyTorch has for the number of axes
+_INTERPOLATION_NAMES = {
+    **dict.fromkeys(("bilinear", "trilinear"), "linear"),
+    "bicubic": "cubic",
+}
+# as in PyTorch; -0.5 is the other common choice
+_KEYS_A = -0.75
+
+
+def _keys(x: C, far: bool) -> C:
+    """The kernel of cubic convolution at a distance in [0, 1], or in [1, 2] if `far`."""
+    a = _KEYS_A
+    if far:
+        return ((x - 5) * x + 8) * x * a - 4 * a
+    return ((a + 2) * x - (a + 3)) * x * x + 1

@@ -17,8 +17,9 @@ class Functions(Elementwise):
 
     __slots__ = ()
 
-    def _with_gradient(self, rule: str, *inputs: Self) -> Self:
-        """The same values, with the gradients that the rule in `gradient.RULES` gives."""
+    def _with_gradient(self, rule: Any, *inputs: Self) -> Self:
+        """The same values, with the gradients that a rule gives: a function of nodes, or the name
+        of one in `gradient.RULES`."""
         nodes = [x._expanded(self.shape, rule) for x in inputs]
         return self._derived(self.uop.with_gradient(rule, *nodes), *inputs)
 

@@ -169,7 +169,8 @@ RULES: dict[str, Callable[..., UOp | Gradients]] = {
 
 
 def _custom(ctx: UOp, node: UOp) -> Gradients:
-    found = RULES[node.arg](ctx, node, *node.src[1:])
+    rule = RULES[node.arg] if isinstance(node.arg, str) else node.arg
+    found = rule(ctx, node, *node.src[1:])
     return (None, *(found if isinstance(found, tuple) else (found,)))
 
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 from tgcore.dtype import dtypes, least_upper_dtype
 from tgcore.errors import ShapeError
 from tgcore.helpers import prod
+from tgcore.tensor import rearrange
 from tgcore.tensor.core import FREE_SCALARS, TensorCore, constant, full_shape
 from tgcore.uop.node import UOp, sint
 from tgcore.uop.ops import Ops
@@ -359,6 +360,15 @@ class Movement(TensorCore):
             known = prod(s for s in rest if s != -1)
             rest[rest.index(-1)] = self.shape[axis] // known
         return self.reshape((*self.shape[:axis], *rest, *self.shape[axis + 1 :]))
+
+    def rearrange(self, formula: str, **sizes: int) -> Self:
+        """Axes split, moved and merged, in the notation of einops.
+
+        >>> Tensor.zeros(2, 12, 5).rearrange("b (h w) c -> b c h w", h=3).shape
+        (2, 5, 3, 4)
+        """
+        steps = rearrange.parse(formula, self.shape, sizes)
+        return self.reshape(steps.split).permute(steps.order).reshape(steps.merged)
 
     # *** together and apart ***
 

@@ -379,8 +379,9 @@ class UOp(Arithmetic):
         """Itself, without a gradient."""
         return UOp(Ops.DETACH, self.dtype, (self,))
 
-    def with_gradient(self, rule: str, *inputs: UOp) -> UOp:
-        """Itself, with gradients of the inputs by the rule of that name, not by how it is made."""
+    def with_gradient(self, rule: Any, *inputs: UOp) -> UOp:
+        """Itself, with gradients of the inputs by a rule (a function, or the name of one), not by
+        how it is made."""
         return UOp(Ops.CUSTOM_GRADIENT, self.dtype, (self, *inputs), rule)
 
     def bind(self, value: int) -> UOp:
