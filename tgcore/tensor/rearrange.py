@@ -16,7 +16,7 @@ from tgcore.uop.node import sint
 _TOKEN = re.compile(r"\s*(\.\.\.|[A-Za-z_]\w*|1|[()])")
 _REST = "..."
 # an ellipsis outside of parentheses, as a group: each axis that it stands for stays one
-_EACH = [_REST, "each"]
+_EACH = [_REST, "*"]
 
 
 @dataclass(frozen=True)
