@@ -216,3 +216,24 @@ def test_wrong_use_is_said() -> None:
         nn.Embedding(3, 2)(Tensor([0.5]))
     with pytest.raises(ValueError, match="probability"):
         nn.Dropout(1.5)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_lstm_cell_over_three_steps(bias: bool) -> None:
+    theirs, ours = torch.nn.LSTMCell(3, 4, bias), nn.LSTMCell(3, 4, bias)
+    for name, value in theirs.named_parameters():
+        setattr(ours, name, Tensor(value.detach().numpy(), requires_grad=True))
+    x = np.random.default_rng(0).standard_normal((3, 2, 3)).astype(np.float32)
+    h, c = theirs(torch.tensor(x[0]))
+    mine = ours(Tensor(x[0]))
+    for step in (1, 2):
+        h, c = theirs(torch.tensor(x[step]), (h, c))
+        mine = ours(Tensor(x[step]), mine)
+    np.testing.assert_allclose(mine[0].numpy(), h.detach().numpy(), atol=1e-6)
+    np.testing.assert_allclose(mine[1].numpy(), c.detach().numpy(), atol=1e-6)
+    (h.sum() + c.sum()).backward()
+    (mine[0].sum() + mine[1].sum()).backward()
+    for name, value in theirs.named_parameters():
+        gradient = getattr(ours, name).grad
+        assert gradient is not None and value.grad is not None
+        np.testing.assert_allclose(gradient.numpy(), value.grad.numpy(), atol=1e-5, err_msg=name)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tgcore import GlobalCounters, Tensor, TinyJit, dtypes, nn
-from tgcore.errors import TgcoreError
+from tgcore.errors import ShapeError, TgcoreError
 
 Make = Callable[[Any], Any]
 SETTINGS: dict[str, tuple[Make, Make]] = {
@@ -71,6 +71,110 @@ def test_steps_are_torchs(name: str, jitted: bool) -> None:
         reference.step()
         for mine, other in zip(ours, theirs):
             np.testing.assert_allclose(mine.numpy(), other.detach().numpy(), atol=2e-4, rtol=2e-4)
+
+
+# *** optimisers that torch has not, or computes in bfloat16: numpy follows the papers ***
+
+
+def _norm(x: Any) -> Any:
+    return np.sqrt((x * x).sum())
+
+
+def _trust(w: Any, g: Any, factor: float = 1.0, decay: float = 0.0) -> Any:
+    return factor * _norm(w) / (_norm(g) + decay * _norm(w)) if _norm(w) and _norm(g) else 1.0
+
+
+def lars(w: Any, g: Any, state: dict[str, Any]) -> Any:
+    step = 0.1 * _trust(w, g, 0.01, 0.1) * (g + 0.1 * w)
+    state["b"] = 0.9 * state.get("b", 0) + step
+    return w - state["b"]
+
+
+def lamb(w: Any, g: Any, state: dict[str, Any]) -> Any:
+    state["t"] = t = state.get("t", 0) + 1
+    state["m"] = 0.9 * state.get("m", 0) + 0.1 * g
+    state["v"] = 0.999 * state.get("v", 0) + 0.001 * g * g
+    update = state["m"] / (1 - 0.9**t) / (np.sqrt(state["v"] / (1 - 0.999**t)) + 1e-6) + 0.1 * w
+    return w - 0.1 * _trust(w, update) * update
+
+
+def muon(w: Any, g: Any, state: dict[str, Any]) -> Any:
+    state["b"] = 0.95 * state.get("b", 0) + g
+    x = (g + 0.95 * state["b"]).reshape(len(w), -1)
+    wide = x.shape[0] < x.shape[1]
+    x = (x if wide else x.T) / (_norm(x) + 1e-7)
+    for _ in range(5):
+        s = x @ x.T
+        x = 3.4445 * x - 4.775 * s @ x + 2.0315 * s @ s @ x
+    return w * (1 - 0.1 * 0.1) - 0.1 * (x if wide else x.T).reshape(w.shape)
+
+
+FROM_PAPERS: dict[str, tuple[Make, Callable[..., Any]]] = {
+    "lars": (lambda p: nn.optim.LARS(p, lr=0.1, weight_decay=0.1, tcoef=0.01), lars),
+    "lamb": (lambda p: nn.optim.LAMB(p, lr=0.1, weight_decay=0.1), lamb),
+    "muon": (lambda p: nn.optim.Muon(p, lr=0.1), muon),
+}
+
+
+@pytest.mark.parametrize("name", FROM_PAPERS)
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3), (2, 3, 2)])
+def test_steps_are_those_of_the_papers(name: str, shape: tuple[int, ...]) -> None:
+    make, follow = FROM_PAPERS[name]
+    (value,), state = start(shape), {}
+    w, expected = Tensor(value), value.astype(np.float64)
+    optimizer = make([w])
+    for number in range(4):
+        (gradient,) = start(shape)
+        gradient = np.roll(gradient, number)
+        with Tensor.train():
+            optimizer.zero_grad()
+            (w * Tensor(gradient)).sum().backward()
+            optimizer.step()
+        expected = follow(expected, gradient.astype(np.float64), state)
+        np.testing.assert_allclose(w.numpy(), expected, atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.parametrize("make", [nn.optim.LARS, nn.optim.LAMB])
+def test_parameters_of_norm_zero_have_the_plain_rate(make: Any) -> None:
+    w = Tensor([0.0, 0.0])
+    optimizer = make([w], lr=0.5)
+    with Tensor.train():
+        (w * Tensor([1.0, -1.0])).sum().backward()
+        optimizer.step()
+    np.testing.assert_allclose(w.numpy(), [-0.5, 0.5], rtol=1e-5)
+
+
+def test_classic_momentum_collects_steps() -> None:
+    plain, classic = Tensor([1.0]), Tensor([1.0])
+    one = nn.optim.SGD([plain], lr=0.5, momentum=0.5)
+    other = nn.optim.SGD([classic], lr=0.5, momentum=0.5, classic=True)
+    with Tensor.train():
+        for rate in (0.5, 0.25):
+            for w, optimizer in ((plain, one), (classic, other)):
+                optimizer.lr.assign(Tensor([rate])).realize()
+                optimizer.zero_grad()
+                w.sum().backward()
+                optimizer.step()
+    # the old gradient counts with the new rate, or with that of its own step
+    assert plain.item() == 1 - 0.5 - 0.25 * 1.5
+    assert classic.item() == 1 - 0.5 - (0.25 + 0.5 * 0.5)
+
+
+def test_muon_refuses_vectors() -> None:
+    with pytest.raises(ShapeError, match=r"\(4,\).*OptimizerGroup"):
+        nn.optim.Muon([Tensor.ones(2, 2), Tensor.ones(4)])
+
+
+def test_clipping_by_value_is_torchs() -> None:
+    (values,) = start((3, 4))
+    ours = Tensor(values, requires_grad=True)
+    theirs = torch.from_numpy(values.copy()).requires_grad_()
+    ours.square().sum().backward()
+    theirs.square().sum().backward()
+    nn.optim.clip_grad_value_([ours], 0.5)
+    torch.nn.utils.clip_grad_value_([theirs], 0.5)
+    assert ours.grad is not None and theirs.grad is not None
+    np.testing.assert_array_equal(ours.grad.numpy(), theirs.grad.numpy())
 
 
 def test_learning_rate_may_be_assigned_under_jit() -> None:

@@ -19,6 +19,7 @@ from tgcore.nn.layers import (
     LayerNorm,
     LayerNorm2d,
     Linear,
+    LSTMCell,
     RMSNorm,
 )
 
@@ -34,6 +35,7 @@ __all__ = [
     "Embedding",
     "GroupNorm",
     "InstanceNorm",
+    "LSTMCell",
     "LayerNorm",
     "LayerNorm2d",
     "Linear",

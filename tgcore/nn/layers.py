@@ -413,3 +413,38 @@ class Dropout:
 
     def __call__(self, x: Tensor) -> Tensor:
         return x.dropout(self.p)
+
+
+class LSTMCell:
+    """A long short-term memory, for one step of (batch, input_size): called with the hidden and the
+    cell state (or None for zeros), it gives the new ones. The gates lie in the order input, forget,
+    cell, output (Hochreiter and Schmidhuber, 1997; as in PyTorch).
+
+    >>> h, c = LSTMCell(3, 4)(Tensor.ones(2, 3))
+    >>> h.shape, c.shape
+    ((2, 4), (2, 4))
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
+        self.input_size, self.hidden_size = input_size, hidden_size
+        bound = 1 / math.sqrt(hidden_size)
+
+        def uniform(*shape: int) -> Tensor:
+            return Tensor.uniform(*shape, low=-bound, high=bound, requires_grad=True)
+
+        self.weight_ih = uniform(4 * hidden_size, input_size)
+        self.weight_hh = uniform(4 * hidden_size, hidden_size)
+        self.bias_ih = uniform(4 * hidden_size) if bias else None
+        self.bias_hh = uniform(4 * hidden_size) if bias else None
+
+    def __call__(self, x: Tensor, hc: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        if x.ndim != 2 or x.shape[1] != self.input_size:
+            raise ShapeError(f"LSTMCell: {x.shape} is not (batch, {self.input_size})")
+        if hc is None:
+            zero = Tensor.zeros(x.shape[0], self.hidden_size, dtype=x.dtype, device=x.device)
+            hc = (zero, zero)
+        h, c = hc
+        gates = x.linear(self.weight_ih.T, self.bias_ih) + h.linear(self.weight_hh.T, self.bias_hh)
+        i, f, g, o = gates.chunk(4, dim=1)
+        new_c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        return o.sigmoid() * new_c.tanh(), new_c

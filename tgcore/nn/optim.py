@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tgcore.dtype import DType, dtypes, least_upper_dtype
-from tgcore.errors import TgcoreError
+from tgcore.errors import ShapeError, TgcoreError
 from tgcore.helpers import dedup
 from tgcore.tensor import Tensor
 
@@ -94,8 +94,16 @@ def _wide(tensor: Tensor) -> Tensor:
     return tensor.detach().cast(state_dtype(tensor))
 
 
+def _trust(weight: Tensor, change: Tensor, factor: float = 1.0, decay: float = 0.0) -> Tensor:
+    """factor * |weight| / (|change| + decay * |weight|); 1 where one of both norms is 0."""
+    w, c = weight.square().sum().sqrt(), change.square().sum().sqrt()
+    usable = (w > 0) & (c > 0)
+    return usable.where(factor * w / usable.where(c + decay * w, 1.0), 1.0)
+
+
 class SGD(Optimizer):
-    """Stochastic gradient descent, with momentum (Nesterov's if asked) and weight decay.
+    """Stochastic gradient descent, with momentum (Nesterov's if asked) and weight decay. `classic`
+    momentum collects steps, that is gradients times the learning rate, instead of gradients.
 
     >>> w = Tensor([1.0])
     >>> optimizer = SGD([w], lr=0.5)
@@ -113,29 +121,100 @@ class SGD(Optimizer):
         momentum: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
+        classic: bool = False,
         device: str | None = None,
     ) -> None:
         super().__init__(params, lr, device)
         if nesterov and not momentum:
-            raise ValueError("SGD: nesterov needs a momentum")
+            raise ValueError(f"{type(self).__name__}: nesterov needs a momentum")
         self.momentum, self.wd, self.nesterov = momentum, weight_decay, nesterov
+        self.classic = classic
         self.b = self._zeros() if momentum else []
+
+    def _rate(self, t: Tensor, weight: Tensor, gradient: Tensor) -> Tensor:
+        """What the gradient is multiplied by."""
+        return self.lr.to(t.device)
 
     def _step(self, grads: Sequence[Tensor]) -> list[Tensor]:
         for number, (t, gradient) in enumerate(zip(self.params, grads)):
-            g = gradient.cast(state_dtype(t))
+            weight, g = _wide(t), gradient.cast(state_dtype(t))
+            rate = self._rate(t, weight, g)
             if self.wd:
-                g = g + self.wd * _wide(t)
-            if self.momentum:
-                velocity = self.b[number]
-                velocity.assign(self.momentum * velocity + g)
-                g = g + self.momentum * velocity if self.nesterov else velocity
-            t.assign((_wide(t) - self.lr.to(t.device) * g).reshape(t.shape).cast(t.dtype))
+                g = g + self.wd * weight
+            if self.classic:
+                g = g * rate
+            g = self._with_momentum(number, g)
+            change = g if self.classic else rate * g
+            t.assign((weight - change).reshape(t.shape).cast(t.dtype))
+        return self.b
+
+    def _with_momentum(self, number: int, g: Tensor) -> Tensor:
+        if not self.momentum:
+            return g
+        velocity = self.b[number]
+        velocity.assign(self.momentum * velocity + g)
+        return g + self.momentum * velocity if self.nesterov else velocity
+
+
+class LARS(SGD):
+    """SGD with a rate for each parameter, by the norms of it and of its gradient (You, Gitman and
+    Ginsburg, "Large batch training of convolutional networks", 2017)."""
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 0.001,
+        momentum: float = 0.9,
+        weight_decay: float = 1e-4,
+        nesterov: bool = False,
+        classic: bool = True,
+        tcoef: float = 0.001,
+        device: str | None = None,
+    ) -> None:
+        super().__init__(params, lr, momentum, weight_decay, nesterov, classic, device)
+        self.tcoef = tcoef
+
+    def _rate(self, t: Tensor, weight: Tensor, gradient: Tensor) -> Tensor:
+        return self.lr.to(t.device) * _trust(weight, gradient, self.tcoef, self.wd)
+
+
+class Muon(SGD):
+    """For matrices: the direction of the momentum, made orthogonal by Newton-Schulz iterations, and
+    decoupled weight decay (Jordan and others, "Muon", 2024). Parameters of more axes are matrices
+    of their first axis by all others; vectors need another optimiser (see `OptimizerGroup`)."""
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 0.02,
+        momentum: float = 0.95,
+        weight_decay: float = 0.1,
+        ns_steps: int = 5,
+        ns_params: tuple[float, ...] = (3.4445, -4.775, 2.0315),
+        nesterov: bool = True,
+        device: str | None = None,
+    ) -> None:
+        super().__init__(params, lr, momentum, 0.0, nesterov, False, device)
+        if vectors := [t.shape for t in self.params if t.ndim < 2]:
+            raise ShapeError(
+                f"Muon is for matrices, not for parameters of shape {vectors[0]}: give these to "
+                "another optimiser, both in an OptimizerGroup"
+            )
+        self.decay, self.ns_steps, self.ns_params = weight_decay, ns_steps, ns_params
+
+    def _step(self, grads: Sequence[Tensor]) -> list[Tensor]:
+        for number, (t, gradient) in enumerate(zip(self.params, grads)):
+            weight, rate = _wide(t), self.lr.to(t.device)
+            g = self._with_momentum(number, gradient.cast(state_dtype(t)))
+            direction = g.reshape(t.shape[0], -1).newton_schulz(self.ns_steps, self.ns_params)
+            kept = weight * (1.0 - rate * self.decay) if self.decay else weight
+            t.assign((kept - rate * direction.reshape(t.shape)).reshape(t.shape).cast(t.dtype))
         return self.b
 
 
-class AdamW(Optimizer):
-    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019)."""
+class LAMB(Optimizer):
+    """Adam's direction with decoupled weight decay, scaled to the norm of each parameter (You and
+    others, "Large batch optimization for deep learning", 2020)."""
 
     def __init__(
         self,
@@ -143,8 +222,8 @@ class AdamW(Optimizer):
         lr: float = 0.001,
         b1: float = 0.9,
         b2: float = 0.999,
-        eps: float = 1e-8,
-        weight_decay: float = 0.01,
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
         device: str | None = None,
     ) -> None:
         super().__init__(params, lr, device)
@@ -164,10 +243,35 @@ class AdamW(Optimizer):
             mean = m / (1.0 - self.b1_t.to(t.device))
             square = v / (1.0 - self.b2_t.to(t.device))
             update = mean / (square.sqrt() + self.eps)
+            weight = _wide(t)
             if self.wd:
-                update = update + self.wd * _wide(t)
-            t.assign((_wide(t) - rate * update).reshape(t.shape).cast(t.dtype))
+                update = update + self.wd * weight
+            change = self._scale(weight, update) * update
+            t.assign((weight - rate * change).reshape(t.shape).cast(t.dtype))
         return [self.b1_t, self.b2_t, *self.m, *self.v]
+
+    def _scale(self, weight: Tensor, update: Tensor) -> Tensor | float:
+        """What the update is multiplied by, beside the learning rate."""
+        return _trust(weight, update)
+
+
+class AdamW(LAMB):
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019)."""
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 0.001,
+        b1: float = 0.9,
+        b2: float = 0.999,
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        device: str | None = None,
+    ) -> None:
+        super().__init__(params, lr, b1, b2, eps, weight_decay, device)
+
+    def _scale(self, weight: Tensor, update: Tensor) -> Tensor | float:
+        return 1.0
 
 
 class Adam(AdamW):
@@ -225,3 +329,12 @@ def clip_grad_norm_(params: Iterable[Tensor], max_norm: float, norm_type: float 
     for t, g in zip(owners, grads):
         t.grad = (g * scale.to(t.device)).cast(t.dtype)
     return total
+
+
+def clip_grad_value_(params: Iterable[Tensor], clip_value: float) -> None:
+    """Bring every element of every gradient into [-clip_value, clip_value]. Nothing is realised."""
+    if clip_value < 0:
+        raise ValueError(f"clip_grad_value_: a bound is not negative: {clip_value}")
+    for t in params:
+        if t.grad is not None:
+            t.grad = t.grad.clamp(-clip_value, clip_value)
