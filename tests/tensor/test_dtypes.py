@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tgcore import Tensor, dtypes
-from tgcore.errors import DTypeError
+from tgcore.errors import DTypeError, ShapeError
 
 NUMPY_TYPES = [d for d in dtypes.all if d.fmt is not None]
 
@@ -120,8 +120,18 @@ def test_bitcast() -> None:
     values = np.array([1.0, -2.5], np.float32)
     assert np.array_equal(Tensor(values).bitcast("int32").numpy(), values.view(np.int32))
     assert np.array_equal(Tensor(values.view(np.uint32)).bitcast("float32").numpy(), values)
-    with pytest.raises(DTypeError, match=r"4 bytes.*2"):
-        Tensor(values).bitcast("int16")
+    with pytest.raises(ShapeError, match=r"last axis of \(3,\)"):
+        Tensor(np.zeros(3, np.uint8)).bitcast("int16")
+
+
+@pytest.mark.parametrize("wide", ["uint16", "int32", "float32", "float16", "uint64", "float64"])
+def test_bitcast_to_wider_and_narrower_types(wide: str) -> None:
+    values = np.random.default_rng(0).integers(0, 256, (3, 16)).astype(np.uint8)
+    for start in (values, values.view(np.int16), values.view(np.uint32)):
+        found = Tensor(start).bitcast(wide).numpy()
+        assert np.array_equal(found.view(np.uint8), start.view(wide).view(np.uint8))
+        back = Tensor(start.view(wide)).bitcast(start.dtype.name).numpy()
+        assert np.array_equal(back, start)
 
 
 @pytest.mark.parametrize(

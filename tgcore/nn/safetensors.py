@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from tgcore.dtype import DType, dtypes
-from tgcore.nn.state import StateError
+from tgcore.nn.errors import StateError
+from tgcore.nn.files import MappedFile, Source, path_of
 from tgcore.runtime.execute import buffer_of
 from tgcore.tensor import Tensor
 from tgcore.tensor.core import memory_behind
@@ -138,36 +139,34 @@ def _atomically(path: Path) -> Iterator[BinaryIO]:
 # *** reading ***
 
 
-def safe_load(fn: str | os.PathLike[str], device: str | None = None) -> dict[str, Tensor]:
-    """Read all tensors of a file, by name, to a device (the default one if none is given)."""
-    path = Path(fn)
+def safe_load(fn: Source, device: str | None = None) -> dict[str, Tensor]:
+    """All tensors of a file, by name, on a device (the default one if none is given). The file is
+    mapped in memory; each tensor is copied to the device when it is used."""
+    path = path_of(fn)
     header, begin = _checked_header(path)
     header.pop(_METADATA, None)
-    loaded = {}
-    with open(path, "rb") as file:
-        for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
-            start, end = entry["data_offsets"]
-            file.seek(begin + start)
-            content = file.read(end - start)
-            if len(content) != end - start:
-                raise StateError(f"{path} became shorter while it was read")
-            loaded[name] = _from_bytes(content, _dtype_of(path, name, entry), entry, device)
-    return {name: loaded[name] for name in header}
+    file = MappedFile(path)
+    return {
+        name: file.tensor(
+            _dtype_of(path, name, entry),
+            entry["shape"],
+            begin + entry["data_offsets"][0],
+            device,
+            name,
+        )
+        for name, entry in header.items()
+    }
 
 
-def safe_load_metadata(fn: str | os.PathLike[str]) -> tuple[int, dict[str, Any]]:
+def safe_load_metadata(fn: Source) -> tuple[int, dict[str, Any]]:
     """(the place of the first data byte, the header) of a file."""
-    header, begin = _checked_header(Path(fn))
+    header, begin = _checked_header(path_of(fn))
     return begin, header
 
 
 def _checked_header(path: Path) -> tuple[dict[str, Any], int]:
     """The header, which the safetensors package has found sound, and where the data begin."""
     _check_little_endian()
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file {path}")
-    if not path.is_file():
-        raise StateError(f"{path} is not a file")
     try:
         with safe_open(path, framework="numpy") as opened:
             opened.keys()
@@ -189,13 +188,3 @@ def _dtype_of(path: Path, name: str, entry: Mapping[str, Any]) -> DType:
     ):
         raise StateError(f"{path}: the bytes of {name} do not fit its shape {entry['shape']}")
     return found
-
-
-def _from_bytes(
-    content: bytes, dtype: DType, entry: Mapping[str, Any], device: str | None
-) -> Tensor:
-    tensor = Tensor.empty(*entry["shape"], dtype=dtype, device=device, requires_grad=False)
-    memory = memory_behind(tensor.uop)
-    assert memory is not None
-    buffer_of(memory).copyin(memoryview(content))
-    return tensor

@@ -6,35 +6,41 @@ import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from tgcore.errors import TgcoreError
 from tgcore.helpers import prod
+from tgcore.nn.errors import StateError
 from tgcore.tensor import Tensor
 
 if TYPE_CHECKING:
+    from tgcore.nn.gguf import gguf_load
     from tgcore.nn.safetensors import safe_load, safe_load_metadata, safe_save
+    from tgcore.nn.torch_files import torch_load
 
 __all__ = [
     "StateError",
     "get_parameters",
     "get_state_dict",
+    "gguf_load",
     "load_state_dict",
     "safe_load",
     "safe_load_metadata",
     "safe_save",
+    "torch_load",
 ]
 
-# these need a package that not everyone has, so their module is imported on first use
-_IN_FILES: Final = ("safe_save", "safe_load", "safe_load_metadata")
+# some need packages that not everyone has, so their modules are imported on first use
+_IN_FILES: Final = {
+    "safe_save": "safetensors",
+    "safe_load": "safetensors",
+    "safe_load_metadata": "safetensors",
+    "gguf_load": "gguf",
+    "torch_load": "torch_files",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _IN_FILES:
-        return getattr(importlib.import_module("tgcore.nn.safetensors"), name)
+        return getattr(importlib.import_module(f"tgcore.nn.{_IN_FILES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-class StateError(TgcoreError, ValueError):
-    """A set of saved tensors, or a file of them, does not fit."""
 
 
 def get_state_dict(obj: Any, prefix: str = "", tensor_type: type[Any] = Tensor) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import itertools
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from tgcore.errors import OutOfMemoryError
 
@@ -22,6 +22,9 @@ class Allocator(ABC, Generic[Memory]):
     `as_memoryview` (memory that the host sees), `transfer` (from another device of its kind) and
     `external` (memory that someone else owns).
     """
+
+    # whether what it gives out takes up memory (mapped files do not)
+    is_memory: ClassVar[bool] = True
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -170,8 +170,9 @@ class Buffer:
             return
         nbytes = self.nbytes
         self._memory = self.allocator.alloc(nbytes)
-        GlobalCounters.mem_used += nbytes
-        GlobalCounters.peak_mem = max(GlobalCounters.peak_mem, GlobalCounters.mem_used)
+        if self.allocator.is_memory:
+            GlobalCounters.mem_used += nbytes
+            GlobalCounters.peak_mem = max(GlobalCounters.peak_mem, GlobalCounters.mem_used)
         if observers.buffer_allocated:
             observers.buffer_allocated(
                 device=self.device, nbytes=nbytes, dtype=self.dtype, number=self.number
@@ -183,7 +184,8 @@ class Buffer:
         if memory is None or self.base is not None or self.owner is not None:
             return
         nbytes = self.nbytes
-        GlobalCounters.mem_used -= nbytes
+        if self.allocator.is_memory:
+            GlobalCounters.mem_used -= nbytes
         self.allocator.free(memory, nbytes)
         if observers.buffer_freed:
             observers.buffer_freed(device=self.device, nbytes=nbytes, number=self.number)

@@ -18,6 +18,8 @@ NAME: Final = "DISK"
 class DiskAllocator(Allocator[memoryview]):
     """Maps the device's file; makes or lengthens it when a buffer needs that."""
 
+    is_memory = False
+
     def __init__(self, name: str, path: Path) -> None:
         super().__init__(name)
         self.path = path

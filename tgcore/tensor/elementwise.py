@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Self
 
@@ -61,20 +62,43 @@ class Elementwise(Movement):
         return self.cast(dtype)
 
     def bitcast(self, dtype: DTypeLike) -> Self:
-        """The bits read as another type of the same size.
+        """The bits read as another type. If that is wider or narrower, the last axis gets shorter
+        or longer; the first of several elements has the lowest bits.
 
         >>> Tensor([1.0]).bitcast("int32").item()
         1065353216
+        >>> Tensor([0, 0, 128, 63], dtype="uint8").bitcast("float32").tolist()
+        [1.0]
         """
         target = to_dtype(dtype)
-        if target.itemsize != self.dtype.itemsize:
-            raise DTypeError(
-                f"bitcast: {self.dtype} has {self.dtype.itemsize} bytes, {target} has "
-                f"{target.itemsize}; cast instead"
-            )
         if self._requires_grad and target is not self.dtype:
             raise DTypeError("bitcast has no gradient: detach() first")
-        return self._derived(self.uop.bitcast(target))
+        old, new = self.dtype.itemsize, target.itemsize
+        if old == new:
+            return self._derived(self.uop.bitcast(target))
+        if not self.ndim or (int(self.shape[-1]) * old) % new:
+            raise ShapeError(
+                f"bitcast: the last axis of {self.shape} {self.dtype} is no whole number of "
+                f"{target} elements"
+            )
+        bits = self.bitcast(f"uint{8 * old}")
+        joined = bits._joined(new // old) if new > old else bits._parted(old // new)
+        return joined.bitcast(target)
+
+    def _joined(self, count: int) -> Self:
+        """So many neighbouring unsigned integers as one."""
+        width = 8 * self.dtype.itemsize
+        wide = self.cast(to_dtype(f"uint{width * count}")).unflatten(-1, (-1, count))
+        parts = [wide._slice(wide.ndim - 1, n, n + 1).squeeze(-1) for n in range(count)]
+        shifted = [part << (width * n) for n, part in enumerate(parts)]
+        return functools.reduce(lambda a, b: a | b, shifted)
+
+    def _parted(self, count: int) -> Self:
+        """Each unsigned integer as so many narrower ones."""
+        width = 8 * self.dtype.itemsize // count
+        narrow = to_dtype(f"uint{width}")
+        parts = [(self >> (width * n)).cast(narrow) for n in range(count)]
+        return parts[0].stack(*parts[1:], dim=-1).flatten(-2)
 
     def float(self) -> Self:
         """Cast to float32."""
@@ -584,6 +608,12 @@ class Elementwise(Movement):
 
     def __rshift__(self, x: Any) -> Self:
         return self.rshift(x)
+
+    def __rlshift__(self, x: Any) -> Self:
+        return self._as_tensor(x, "lshift", self.dtype).lshift(self)
+
+    def __rrshift__(self, x: Any) -> Self:
+        return self._as_tensor(x, "rshift", self.dtype).rshift(self)
 
     def __lt__(self, x: Any) -> Self:
         return self.lt(x)
