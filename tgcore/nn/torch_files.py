@@ -27,6 +27,12 @@ _MAGIC: Final = 0x1950A86A20F9469CFC6C
 _PROTOCOL: Final = 1001
 _LOCAL_HEADER: Final = 30  # bytes before the name in front of a zip entry
 
+_FAULTS: Final = (
+    *(pickle.UnpicklingError, zipfile.BadZipFile, struct.error, EOFError, OSError, ValueError),
+    *(TypeError, KeyError, IndexError, AttributeError, OverflowError, MemoryError, RuntimeError),
+    AssertionError,
+)
+
 _STORAGES: Final[dict[str, DType]] = {
     "DoubleStorage": dtypes.float64,
     "FloatStorage": dtypes.float32,
@@ -78,9 +84,7 @@ def _told_as_state_errors(path: Path) -> Iterator[None]:
         yield
     except StateError:
         raise
-    except (pickle.UnpicklingError, zipfile.BadZipFile, EOFError, ValueError, TypeError, KeyError,
-            IndexError, AttributeError, OverflowError, MemoryError, UnicodeError,
-            NotImplementedError, OSError, RuntimeError, AssertionError, struct.error) as error:  # fmt: skip
+    except _FAULTS as error:
         raise StateError(f"{path} is not a whole file of torch.save: {error!r:.200}") from None
 
 

@@ -32,8 +32,9 @@ class Activations(Functions):
         [0.5]
         """
         x = self._float()
-        value = (1 + (x * -math.log2(math.e)).exp2()).reciprocal()
-        return value._with_gradient("sigmoid", x)
+        # by the exponential that does not overflow
+        small = (-x.abs()).exp()
+        return ((x < 0).where(small, 1) / (1 + small))._with_gradient("sigmoid", x)
 
     def logsigmoid(self) -> Self:
         """The logarithm of the sigmoid, without overflow."""

@@ -39,6 +39,7 @@ class Functions(Elementwise):
         >>> Tensor([0.0]).exp().tolist()
         [1.0]
         """
+        # in this form code generation knows the natural exponential, and rounds no product
         return self._scaled_input(math.log2(math.e))._unary(Ops.EXP2)._as(self)
 
     def _scaled_input(self, factor: float) -> Self:
@@ -57,7 +58,7 @@ class Functions(Elementwise):
         x = self._float()
         # Kahan's trick: with u = exp(x), (u - 1) * x / log(u) is exact where u - 1 is not
         u = x.exp()
-        exact = (u - 1) * x / u.log()
+        exact = (u - 1) * (x / u.log())
         value = (u == 1).where(x, (u == math.inf).where(u, (u - 1 == -1).where(-1.0, exact)))
         return value._with_gradient("expm1", x)
 
@@ -144,7 +145,7 @@ class Functions(Elementwise):
         x = self._float()
         if x.dtype.itemsize < 4:
             return x.cast(dtypes.float32).cos()._as(self)
-        # pi/2 - x cancels for large x; near 0, where it matters most, nothing is lost
+        # in this form code generation knows the cosine, and does not subtract
         return (math.pi / 2 - x)._unary(Ops.SIN)
 
     def tan(self) -> Self:
@@ -225,16 +226,20 @@ class Functions(Elementwise):
         [0.0]
         """
         x = self._float()
-        u = (x.abs() * -2.0).expm1()
-        return (-u / (u + 2) * x._direction())._with_gradient("tanh", x)
+        a = x.abs()
+        u, z = (a * 2.0).expm1(), (a * -2.0).exp()
+        value = (a < 0.5).where(u / (u + 2), (1 - z) / (1 + z))
+        return (value * x._direction())._with_gradient("tanh", x)
 
     def asinh(self) -> Self:
         """The inverse of the hyperbolic sine."""
         x = self._float()
         a = x.abs()
+        root = (a * a + 1).sqrt()
+        small = (a < 1e-3).where(a - a * a * a / 6, (a + a * a / (1 + root)).log1p())
         # for large values the square would overflow, and 2a is all there is
-        small = (a + a * a / (1 + (a * a + 1).sqrt())).log1p()
-        value = (a > 1e6).where(a.log() + math.log(2), small) * x._direction()
+        huge = a.log() + math.log(2)
+        value = (a > 1e6).where(huge, (a > 2).where((a + root).log(), small)) * x._direction()
         return value._with_gradient("asinh", x)
 
     def acosh(self) -> Self:
@@ -242,7 +247,8 @@ class Functions(Elementwise):
         x = self._float()
         t = x - 1
         small = (t + (2 * t + t * t).sqrt()).log1p()
-        return (x > 1e6).where(x.log() + math.log(2), small)._with_gradient("acosh", x)
+        value = (x > 1e6).where(x.log() + math.log(2), (x < 1).where(math.nan, small))
+        return value._with_gradient("acosh", x)
 
     def atanh(self) -> Self:
         """The inverse of the hyperbolic tangent."""

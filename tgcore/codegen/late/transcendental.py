@@ -1,6 +1,7 @@
 """EXP2, LOG2, SIN and POW in terms of arithmetic and bits, for devices that lack them.
 
-All work on scalars and vectors alike. Errors in units in the last place (ULP), measured over all
+All work on scalars and vectors alike. EXP2 and SIN look at their source, and are exact for the
+forms in which the front end has exp and cos. Errors in units in the last place (ULP), measured over all
 exponents by tests: EXP2, LOG2 and SIN at most 2, for float32 and float64; infinities, nan, zeros
 and denormals are right. float16 is computed as float32. The polynomials are Chebyshev fits made for
 this file, on the interval that the comment beside them names.
@@ -30,6 +31,7 @@ class _Format:
     sin: tuple[float, ...]  # (sin(r) / r - 1) / r**2 in powers of r**2, on [0, pi/4]
     cos: tuple[float, ...]  # (cos(r) - 1 + r**2 / 2) / r**4, likewise
     half_pi: tuple[float, float]  # a rounded value, and what is left
+    ln2: tuple[float, float]  # a value of few bits, and what is left
 
 
 _FLOAT32: Final = _Format(
@@ -42,6 +44,7 @@ _FLOAT32: Final = _Format(
     (-0.1666666666385529, 0.008333331874710208, -0.00019840086735384846, 2.724992580305979e-06),
     (0.0416666666643212, -0.001388888767201679, 2.480060037715673e-05, -2.730095920390147e-07),
     (1.5707963705062866, -4.371138828673793e-08),
+    (0.693359375, -0.00021219444005469057),
 )  # fmt: skip
 
 _FLOAT64: Final = _Format(
@@ -58,8 +61,10 @@ _FLOAT64: Final = _Format(
     (0.041666666666666664, -0.0013888888888887398, 2.480158729876569e-05, -2.7557317271729793e-07,
      2.08761462684032e-09, -1.1382632425521717e-11),
     (1.5707963267948966, 6.123233995736766e-17),
+    (0.6931471803691238, 1.9082149292705877e-10),
 )  # fmt: skip
 
+_LOG2_E: Final = math.log2(math.e)
 _FORMATS: Final = {dtypes.float32: _FLOAT32, dtypes.float64: _FLOAT64}
 
 # log2(1 + f) = f * L + f**2 * (this polynomial), on [sqrt(1/2) - 1, sqrt(2) - 1]
@@ -147,12 +152,42 @@ def _round(x: UOp) -> tuple[UOp, UOp]:
 
 
 def exp2(x: UOp) -> UOp:
-    """2 to the x."""
+    """2 to the x. Of y * log2(e) or its negative it is e to the y, to the last bit or two: what the
+    product loses by rounding is made up for."""
     kind = _format(x)
     # beyond these all results are zero or infinite
-    bounded = _at_least(_at_most(x, kind.bias + 2.0), -kind.bias - kind.mantissa - 2.0)
-    whole, bits = _round(bounded)
-    return _exp2_of(bounded - whole, bits)
+    highest, lowest = kind.bias + 2.0, -kind.bias - kind.mantissa - 2.0
+    natural = _natural_exponent(x)
+    if natural is None:
+        bounded = _at_least(_at_most(x, highest), lowest)
+        whole, bits = _round(bounded)
+        return _exp2_of(bounded - whole, bits)
+    y, sign = natural
+    limits = sorted((sign * highest * math.log(2), sign * lowest * math.log(2)))
+    bounded = _at_least(_at_most(y, limits[1]), limits[0])
+    whole, bits = _round(bounded * (sign * _LOG2_E))
+    # whole * first is exact (Cody and Waite, "Software manual for the elementary functions", 1980)
+    first, second = (-sign * part for part in kind.ln2)
+    rest = bounded + whole * first + whole * second
+    return _exp2_of(rest * (sign * _LOG2_E), bits)
+
+
+def _natural_exponent(x: UOp) -> tuple[UOp, int] | None:
+    """(y, s) if x is s * y * log2(e), s being 1 or -1."""
+    if x.op is not Ops.MUL:
+        return None
+    for y, factor in (x.src, x.src[::-1]):
+        for sign in (1, -1):
+            if _is_constant(factor, sign * _LOG2_E):
+                return y, sign
+    return None
+
+
+def _is_constant(x: UOp, value: float) -> bool:
+    """Whether x is the value, as its type has it, in all lanes."""
+    return x is x.const_like(value) or (
+        x.op is Ops.VECTORIZE and all(_is_constant(lane, value) for lane in x.src)
+    )
 
 
 def _exp2_of(fraction: UOp, bits: UOp) -> UOp:
@@ -252,9 +287,12 @@ def _leading(x: UOp, cleared: int) -> UOp:
 
 
 def sin(x: UOp) -> UOp:
-    """The sine, for arguments of any size (reduced by Payne and Hanek's method)."""
+    """The sine, for arguments of any size (reduced by Payne and Hanek's method). Of pi/2 - y it is
+    the cosine of y: the subtraction, which would lose bits, is not done."""
     kind = _format(x)
-    size = absolute(x)
+    complement = _complement(x)
+    angle = x if complement is None else complement
+    size = absolute(angle)
     quadrant, remainder = _reduce(size)
     is_small = size < size.const_like(0.75)  # less than pi / 4
     remainder = is_small.where(size, remainder)
@@ -264,15 +302,43 @@ def sin(x: UOp) -> UOp:
     half = square * square.const_like(-0.5) + square.const_like(1.0)
     cosine = half + square * square * polynomial(square, kind.cos)
     one = quadrant.const_like(1)
+    if complement is not None:
+        quadrant = quadrant + one
     is_odd = (quadrant & one).alu(Ops.CMPNE, quadrant.const_like(0))
     value = is_odd.where(cosine, sine)
     # the second half of a turn, and negative arguments, turn the sign
     width = kind.int_type.itemsize * 8
     second_half = quadrant.alu(Ops.SHR, one).cast(_like(kind.uint_type, x))
     turn = second_half.alu(Ops.SHL, second_half.const_like(width - 1))
-    sign_bit = _uint_bits(x) & turn.const_like(1 << (width - 1))
-    signed = (_uint_bits(value) ^ turn ^ sign_bit).bitcast(x.dtype)
-    return (size < size.const_like(math.inf)).where(signed, x.const_like(math.nan))
+    signed = _uint_bits(value) ^ turn
+    if complement is None:
+        signed = signed ^ (_uint_bits(x) & turn.const_like(1 << (width - 1)))
+    is_finite = size < size.const_like(math.inf)
+    return is_finite.where(signed.bitcast(x.dtype), x.const_like(math.nan))
+
+
+def _complement(x: UOp) -> UOp | None:
+    """y if x is pi/2 - y, in any of the forms that this can have by now."""
+    if x.op is Ops.SUB and _is_constant(x.src[0], math.pi / 2):
+        return x.src[1]
+    if x.op is Ops.MULACC and _is_constant(x.src[2], math.pi / 2):
+        return _negated(UOp(Ops.MUL, x.dtype, x.src[:2]))
+    if x.op is Ops.ADD:
+        for one, other in (x.src, x.src[::-1]):
+            if _is_constant(one, math.pi / 2):
+                return _negated(other)
+    return None
+
+
+def _negated(x: UOp) -> UOp | None:
+    """y if x is -y."""
+    if x.op is Ops.NEG:
+        return x.src[0]
+    if x.op is Ops.MUL:
+        for one, other in (x.src, x.src[::-1]):
+            if _is_constant(one, -1.0):
+                return other
+    return None
 
 
 def _reduce(size: UOp) -> tuple[UOp, UOp]:
