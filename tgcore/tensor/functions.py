@@ -227,8 +227,9 @@ class Functions(Elementwise):
         """
         x = self._float()
         a = x.abs()
-        u, z = (a * 2.0).expm1(), (a * -2.0).exp()
-        value = (a < 0.5).where(u / (u + 2), (1 - z) / (1 + z))
+        square, z = a * a, (a * -2.0).exp()
+        small = a + a * square * _polynomial(square, _TANH)
+        value = (a < 0.55).where(small, (1 - z) / (1 + z))
         return (value * x._direction())._with_gradient("tanh", x)
 
     def asinh(self) -> Self:
@@ -394,6 +395,11 @@ def _polynomial(x: F, coefficients: tuple[float, ...]) -> F:
 _ASIN = tuple(math.comb(2 * n, n) / (4**n * (2 * n + 1)) for n in range(14, 0, -1))
 # Taylor series of (atan(r) - r) / r**3 in r**2, on [0, tan(pi/8)**2]
 _ATAN = tuple((-1) ** n / (2 * n + 1) for n in range(20, 0, -1))
+# Chebyshev fit of (tanh(x) - x) / x**3 in x**2, on [0, 0.32]; error below 2e-13
+_TANH = (
+    0.0003618330344314702, -0.001350424357266317, 0.0035657070515491478, -0.008859552841554543,
+    0.021869216398869126, -0.05396824487862529, 0.13333333325637678, -0.33333333333390586,
+)  # fmt: skip
 # Taylor series of erf(x) / x in x**2
 _ERF_SMALL = tuple(
     2 / math.sqrt(math.pi) * (-1) ** n / (math.factorial(n) * (2 * n + 1))
