@@ -1,10 +1,10 @@
 """EXP2, LOG2, SIN and POW in terms of arithmetic and bits, for devices that lack them.
 
 All work on scalars and vectors alike. EXP2 and SIN look at their source, and are exact for the
-forms in which the front end has exp and cos. Errors in units in the last place (ULP), measured over
-all exponents by tests: EXP2, LOG2 and SIN at most 2, for float32 and float64; infinities, nan, zeros
-and denormals are right. float16 is computed as float32. The polynomials are Chebyshev fits made for
-this file, on the interval that the comment beside them names.
+forms in which the front end has exp and cos. Errors in units in the last place (ULP), measured by
+tests over all exponents: EXP2, LOG2 and SIN at most 2, for float32 and float64; infinities, nan,
+zeros and denormals are right. float16 is computed as float32. The polynomials are Chebyshev fits
+made for this file, on the interval that the comment beside them names.
 """
 
 from __future__ import annotations
