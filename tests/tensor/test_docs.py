@@ -5,6 +5,8 @@ from __future__ import annotations
 import doctest
 import importlib
 import pkgutil
+import runpy
+from pathlib import Path
 
 import pytest
 
@@ -24,3 +26,9 @@ def test_examples(name: str) -> None:
 def test_every_public_method_has_a_docstring() -> None:
     public = [n for n in dir(Tensor) if not n.startswith("_") and n not in ("uop", "grad")]
     assert [n for n in public if not getattr(Tensor, n).__doc__] == []
+
+
+def test_the_table_of_methods_is_that_of_the_code() -> None:
+    page = Path(__file__).parents[2] / "docs" / "tensor_table.py"
+    module = runpy.run_path(str(page))
+    assert module["PAGE"].read_text() == module["table"](), "run python docs/tensor_table.py"
