@@ -23,9 +23,11 @@ def test_examples(name: str) -> None:
     assert doctest.testmod(module, extraglobs=names).failed == 0
 
 
-def test_every_public_method_has_a_docstring() -> None:
+def test_every_public_method_has_a_docstring_with_an_example() -> None:
     public = [n for n in dir(Tensor) if not n.startswith("_") and n not in ("uop", "grad")]
     assert [n for n in public if not getattr(Tensor, n).__doc__] == []
+    methods = [getattr(Tensor, n) for n in public if callable(getattr(Tensor, n))]
+    assert [m.__name__ for m in methods if ">>> " not in m.__doc__] == []
 
 
 def test_the_table_of_methods_is_that_of_the_code() -> None:

@@ -62,7 +62,11 @@ class Assignment(Neural):
         return any(t is not self and memory_behind(t.uop) is base for t in live_tensors)
 
     def replace(self, x: Self, allow_shape_mismatch: bool = False) -> Self:
-        """Become another tensor."""
+        """Become another tensor.
+
+        >>> Tensor([1]).replace(Tensor([2])).tolist()
+        [2]
+        """
         if not allow_shape_mismatch and x.shape != self.shape:
             raise ShapeError(f"replace: shape {x.shape} is not {self.shape}")
         self._rebind(x.uop)

@@ -171,19 +171,35 @@ class TensorCore:
         return self.uop.size  # type: ignore[no-any-return]
 
     def element_size(self) -> int:
-        """Bytes of one element."""
+        """Bytes of one element.
+
+        >>> Tensor([1.0]).element_size()
+        4
+        """
         return self.dtype.itemsize
 
     def nbytes(self) -> sint:
-        """Bytes of all elements."""
+        """Bytes of all elements.
+
+        >>> Tensor.zeros(2, 3).nbytes()
+        24
+        """
         return self.numel() * self.element_size()
 
     def is_floating_point(self) -> bool:
-        """Whether the elements are floats."""
+        """Whether the elements are floats.
+
+        >>> Tensor([1.0]).is_floating_point()
+        True
+        """
         return dtypes.is_float(self.dtype)
 
     def dim(self) -> int:
-        """The number of axes."""
+        """The number of axes.
+
+        >>> Tensor.zeros(2, 3).dim()
+        2
+        """
         return self.ndim
 
     def __len__(self) -> int:
@@ -205,7 +221,11 @@ class TensorCore:
         self._requires_grad = value
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Sets `requires_grad` and returns the tensor itself."""
+        """Sets `requires_grad` and returns the tensor itself.
+
+        >>> Tensor([1.0]).requires_grad_().requires_grad
+        True
+        """
         self.requires_grad = requires_grad
         return self
 
@@ -296,12 +316,26 @@ def _grad_mode(enabled: bool) -> Iterator[None]:
 
 
 def no_grad() -> contextlib.AbstractContextManager[None]:
-    """What is computed inside the block has no gradient."""
+    """What is computed inside the block has no gradient.
+
+    >>> x = Tensor([1.0], requires_grad=True)
+    >>> with Tensor.no_grad():
+    ...     y = x * 2
+    >>> y.requires_grad
+    False
+    """
     return _grad_mode(False)
 
 
 def enable_grad() -> contextlib.AbstractContextManager[None]:
-    """What is computed inside the block has gradients, inside a `no_grad` too."""
+    """What is computed inside the block has gradients, inside a `no_grad` too.
+
+    >>> x = Tensor([1.0], requires_grad=True)
+    >>> with Tensor.no_grad(), Tensor.enable_grad():
+    ...     y = x * 2
+    >>> y.requires_grad
+    True
+    """
     return _grad_mode(True)
 
 

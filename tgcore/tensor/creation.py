@@ -205,15 +205,27 @@ class Creation(Reduce):
         )
 
     def zeros_like(self, **options: Any) -> Self:
-        """Zeros in the shape, type and place of self."""
+        """Zeros in the shape, type and place of self.
+
+        >>> Tensor([3, 4]).zeros_like().tolist()
+        [0, 0]
+        """
         return self.full_like(0, **options)
 
     def ones_like(self, **options: Any) -> Self:
-        """Ones in the shape, type and place of self."""
+        """Ones in the shape, type and place of self.
+
+        >>> Tensor([3, 4]).ones_like().tolist()
+        [1, 1]
+        """
         return self.full_like(1, **options)
 
     def empty_like(self, *, dtype: DTypeLike | None = None, device: str | None = None) -> Self:
-        """Memory in the shape, type and place of self, whose values nobody has set."""
+        """Memory in the shape, type and place of self, whose values nobody has set.
+
+        >>> Tensor.zeros(2, 3).empty_like().shape
+        (2, 3)
+        """
         return type(self).empty(
             self.shape,
             dtype=self.dtype if dtype is None else dtype,

@@ -58,7 +58,11 @@ class Elementwise(Movement):
         return result
 
     def to_type(self, dtype: DTypeLike) -> Self:
-        """The same as `cast`."""
+        """The same as `cast`.
+
+        >>> Tensor([1]).to_type("float16").dtype
+        dtypes.float16
+        """
         return self.cast(dtype)
 
     def bitcast(self, dtype: DTypeLike) -> Self:
@@ -101,35 +105,67 @@ class Elementwise(Movement):
         return parts[0].stack(*parts[1:], dim=-1).flatten(-2)
 
     def float(self) -> Self:
-        """Cast to float32."""
+        """Cast to float32.
+
+        >>> Tensor([1]).float().tolist()
+        [1.0]
+        """
         return self.cast(dtypes.float32)
 
     def half(self) -> Self:
-        """Cast to float16."""
+        """Cast to float16.
+
+        >>> Tensor([1.0]).half().dtype
+        dtypes.float16
+        """
         return self.cast(dtypes.float16)
 
     def bfloat16(self) -> Self:
-        """Cast to bfloat16."""
+        """Cast to bfloat16.
+
+        >>> Tensor([1.0]).bfloat16().dtype
+        dtypes.bfloat16
+        """
         return self.cast(dtypes.bfloat16)
 
     def double(self) -> Self:
-        """Cast to float64."""
+        """Cast to float64.
+
+        >>> Tensor([1.0]).double().dtype
+        dtypes.float64
+        """
         return self.cast(dtypes.float64)
 
     def int(self) -> Self:
-        """Cast to int32."""
+        """Cast to int32.
+
+        >>> Tensor([1.7]).int().tolist()
+        [1]
+        """
         return self.cast(dtypes.int32)
 
     def long(self) -> Self:
-        """Cast to int64."""
+        """Cast to int64.
+
+        >>> Tensor([1]).long().dtype
+        dtypes.int64
+        """
         return self.cast(dtypes.int64)
 
     def short(self) -> Self:
-        """Cast to int16."""
+        """Cast to int16.
+
+        >>> Tensor([1]).short().dtype
+        dtypes.int16
+        """
         return self.cast(dtypes.int16)
 
     def bool(self) -> Self:
-        """Cast to bool: all but 0 is true."""
+        """Cast to bool: all but 0 is true.
+
+        >>> Tensor([0, 2]).bool().tolist()
+        [False, True]
+        """
         return self.cast(dtypes.bool)
 
     # *** how operands meet ***
@@ -244,7 +280,11 @@ class Elementwise(Movement):
         return a.cast(weak_dtype(a.dtype, 0))._alu(Ops.IDIV, b.cast(weak_dtype(b.dtype, 0)))
 
     def idiv(self, x: Self | ConstType, reverse: _bool = False) -> Self:
-        """self / x rounded towards zero."""
+        """self / x rounded towards zero.
+
+        >>> Tensor([-7]).idiv(2).tolist()
+        [-3]
+        """
         return self.div(x, reverse, rounding_mode="trunc")
 
     def floordiv(self, x: Self | ConstType, reverse: _bool = False) -> Self:
@@ -283,7 +323,11 @@ class Elementwise(Movement):
         return wrong.where(rest + b, rest)
 
     def fmod(self, x: Self | ConstType) -> Self:
-        """What division towards zero leaves: has the sign of the dividend."""
+        """What division towards zero leaves: has the sign of the dividend.
+
+        >>> Tensor([-7.0]).fmod(4.0).tolist()
+        [-3.0]
+        """
         a, b = self._meet(x, "fmod")
         if dtypes.is_float(a.dtype):
             return a - a._alu(Ops.FDIV, b)._unary(Ops.TRUNC) * b
@@ -352,17 +396,29 @@ class Elementwise(Movement):
         return self._binary(Ops.CMPLT, x, "lt")
 
     def gt(self, x: Any) -> Self:
-        """self > x."""
+        """self > x.
+
+        >>> Tensor([1, 2]).gt(1).tolist()
+        [False, True]
+        """
         return self._binary(Ops.CMPLT, x, "gt", True)
 
     def le(self, x: Any) -> Self:
-        """self <= x; false where one is nan."""
+        """self <= x; false where one is nan.
+
+        >>> Tensor([1, 2]).le(1).tolist()
+        [True, False]
+        """
         if dtypes.is_float(self.dtype) or not isinstance(x, int):
             return self.lt(x) | self.eq(x)
         return self.gt(x).logical_not()
 
     def ge(self, x: Any) -> Self:
-        """self >= x; false where one is nan."""
+        """self >= x; false where one is nan.
+
+        >>> Tensor([1, 2]).ge(2).tolist()
+        [False, True]
+        """
         if dtypes.is_float(self.dtype) or not isinstance(x, int):
             return self.gt(x) | self.eq(x)
         return self.lt(x).logical_not()
@@ -376,7 +432,11 @@ class Elementwise(Movement):
         return self._binary(Ops.CMPEQ, x, "eq")
 
     def ne(self, x: Any) -> Self:
-        """self != x."""
+        """self != x.
+
+        >>> Tensor([1, 2]).ne(1).tolist()
+        [False, True]
+        """
         return self._binary(Ops.CMPNE, x, "ne")
 
     # *** logic and bits ***
@@ -390,27 +450,51 @@ class Elementwise(Movement):
         return self.bool()._alu(Ops.CMPNE, type(self)._from_uop(UOp.const(dtypes.bool, True)))
 
     def logical_and(self, x: Any) -> Self:
-        """True where both are not 0."""
+        """True where both are not 0.
+
+        >>> Tensor([True, True]).logical_and(Tensor([True, False])).tolist()
+        [True, False]
+        """
         return self.bool() & self._as_tensor(x, "logical_and").bool()
 
     def logical_or(self, x: Any) -> Self:
-        """True where one is not 0."""
+        """True where one is not 0.
+
+        >>> Tensor([False, True]).logical_or(Tensor([False, False])).tolist()
+        [False, True]
+        """
         return self.bool() | self._as_tensor(x, "logical_or").bool()
 
     def logical_xor(self, x: Any) -> Self:
-        """True where exactly one is not 0."""
+        """True where exactly one is not 0.
+
+        >>> Tensor([True, True]).logical_xor(Tensor([True, False])).tolist()
+        [False, True]
+        """
         return self.bool() ^ self._as_tensor(x, "logical_xor").bool()
 
     def bitwise_and(self, x: Any, reverse: _bool = False) -> Self:
-        """The bits that both have."""
+        """The bits that both have.
+
+        >>> Tensor([6]).bitwise_and(3).tolist()
+        [2]
+        """
         return self._bitwise(Ops.AND, x, "bitwise_and", reverse)
 
     def bitwise_or(self, x: Any, reverse: _bool = False) -> Self:
-        """The bits that one of both has."""
+        """The bits that one of both has.
+
+        >>> Tensor([6]).bitwise_or(3).tolist()
+        [7]
+        """
         return self._bitwise(Ops.OR, x, "bitwise_or", reverse)
 
     def bitwise_xor(self, x: Any, reverse: _bool = False) -> Self:
-        """The bits in which both differ."""
+        """The bits in which both differ.
+
+        >>> Tensor([6]).bitwise_xor(3).tolist()
+        [5]
+        """
         return self._bitwise(Ops.XOR, x, "bitwise_xor", reverse)
 
     def _bitwise(self, op: Ops, x: Any, what: str, reverse: _bool = False) -> Self:
@@ -431,11 +515,19 @@ class Elementwise(Movement):
         return self._bitwise(Ops.XOR, all_ones, "bitwise_not")
 
     def lshift(self, x: Any) -> Self:
-        """self << x."""
+        """self << x.
+
+        >>> Tensor([1]).lshift(3).tolist()
+        [8]
+        """
         return self._shift(Ops.SHL, x, "lshift")
 
     def rshift(self, x: Any) -> Self:
-        """self >> x; the sign stays."""
+        """self >> x; the sign stays.
+
+        >>> Tensor([8]).rshift(3).tolist()
+        [1]
+        """
         return self._shift(Ops.SHR, x, "rshift")
 
     def _shift(self, op: Ops, x: Any, what: str) -> Self:
@@ -514,15 +606,27 @@ class Elementwise(Movement):
         return result if max_ is None else (result > max_).where(max_, result)
 
     def clip(self, min_: Any = None, max_: Any = None) -> Self:
-        """The same as `clamp`."""
+        """The same as `clamp`.
+
+        >>> Tensor([-3, 0, 3]).clip(-1, 1).tolist()
+        [-1, 0, 1]
+        """
         return self.clamp(min_, max_)
 
     def isnan(self) -> Self:
-        """Where the value is nan."""
+        """Where the value is nan.
+
+        >>> Tensor([1.0, float('nan')]).isnan().tolist()
+        [False, True]
+        """
         return self._alu(Ops.CMPNE, self)
 
     def isinf(self, detect_positive: _bool = True, detect_negative: _bool = True) -> Self:
-        """Where the value is infinite."""
+        """Where the value is infinite.
+
+        >>> Tensor([1.0, float('inf')]).isinf().tolist()
+        [False, True]
+        """
         high = self == math.inf if detect_positive else None
         low = self == -math.inf if detect_negative else None
         if high is not None and low is not None:
@@ -532,7 +636,11 @@ class Elementwise(Movement):
         return high if high is not None else low  # type: ignore[return-value]
 
     def isfinite(self) -> Self:
-        """Where the value is neither infinite nor nan."""
+        """Where the value is neither infinite nor nan.
+
+        >>> Tensor([1.0, float('inf')]).isfinite().tolist()
+        [True, False]
+        """
         return (self.isinf() | self.isnan()).logical_not()
 
     # *** operators ***

@@ -54,7 +54,11 @@ class Functions(Elementwise):
         return self.cast(least_upper_float(other.dtype))
 
     def expm1(self) -> Self:
-        """e to the self, minus 1; exact near 0."""
+        """e to the self, minus 1; exact near 0.
+
+        >>> Tensor([1e-6]).expm1().item() < 1.1e-6
+        True
+        """
         x = self._float()
         # Kahan's trick: with u = exp(x), (u - 1) * x / log(u) is exact where u - 1 is not
         u = x.exp()
@@ -79,7 +83,11 @@ class Functions(Elementwise):
         return self._scaled_log(math.log(2))
 
     def log10(self) -> Self:
-        """The logarithm to base 10."""
+        """The logarithm to base 10.
+
+        >>> Tensor([100.0]).log10().tolist()
+        [2.0]
+        """
         return self._scaled_log(math.log10(2))
 
     def _scaled_log(self, factor: float) -> Self:
@@ -88,7 +96,11 @@ class Functions(Elementwise):
         return (wide._unary(Ops.LOG2) * factor)._as(self)
 
     def log1p(self) -> Self:
-        """The natural logarithm of 1 + self; exact near 0."""
+        """The natural logarithm of 1 + self; exact near 0.
+
+        >>> Tensor([1e-6]).log1p().item() > 0.9e-6
+        True
+        """
         x = self._float()
         u = x + 1
         exact = u.log() * (x / (u - 1))
@@ -119,7 +131,11 @@ class Functions(Elementwise):
         return self * self
 
     def logaddexp(self, x: Any) -> Self:
-        """log(exp(self) + exp(x)), without overflow."""
+        """log(exp(self) + exp(x)), without overflow.
+
+        >>> Tensor([0.0]).logaddexp(Tensor([0.0])).numpy().round(3).tolist()
+        [0.6930000185966492]
+        """
         a, b = self._meet(x, "logaddexp")
         a, b = a._float(), b._float()
         top = type(self)._from_uop(a.maximum(b).uop.detach())
@@ -149,11 +165,19 @@ class Functions(Elementwise):
         return (math.pi / 2 - x)._unary(Ops.SIN)
 
     def tan(self) -> Self:
-        """The tangent."""
+        """The tangent.
+
+        >>> Tensor([0.0]).tan().tolist()
+        [0.0]
+        """
         return self.sin() / self.cos()
 
     def asin(self) -> Self:
-        """The inverse of the sine."""
+        """The inverse of the sine.
+
+        >>> Tensor([1.0]).asin().numpy().round(3).tolist()
+        [1.5709999799728394]
+        """
         x = self._float()
         a = x.abs()
         # near 1 by the half angle: asin(a) = pi/2 - 2 asin(sqrt((1 - a) / 2))
@@ -165,7 +189,11 @@ class Functions(Elementwise):
         return value._with_gradient("asin", x)
 
     def acos(self) -> Self:
-        """The inverse of the cosine."""
+        """The inverse of the cosine.
+
+        >>> Tensor([1.0]).acos().tolist()
+        [0.0]
+        """
         x = self._float()
         a = x.abs()
         near_one = 2 * ((1 - a) * 0.5).sqrt().asin()
@@ -174,7 +202,11 @@ class Functions(Elementwise):
         return value._with_gradient("acos", x)
 
     def atan(self) -> Self:
-        """The inverse of the tangent."""
+        """The inverse of the tangent.
+
+        >>> Tensor([1.0]).atan().numpy().round(3).tolist()
+        [0.7850000262260437]
+        """
         x = self._float()
         a = x.abs()
         # three parts, each brought into [-tan(pi/8), tan(pi/8)]
@@ -186,7 +218,11 @@ class Functions(Elementwise):
         return value._with_gradient("atan", x)
 
     def atan2(self, x: Any) -> Self:
-        """The angle of the point (x, self)."""
+        """The angle of the point (x, self).
+
+        >>> Tensor([1.0]).atan2(Tensor([-1.0])).numpy().round(3).tolist()
+        [2.3559999465942383]
+        """
         b, a = self._meet(x, "atan2")
         b, a = b._float(), a._float()
         # -0.0 is told from 0.0 by the sign of its reciprocal
@@ -204,7 +240,11 @@ class Functions(Elementwise):
     # *** hyperbolas ***
 
     def sinh(self) -> Self:
-        """The hyperbolic sine."""
+        """The hyperbolic sine.
+
+        >>> Tensor([0.0]).sinh().tolist()
+        [0.0]
+        """
         x = self._float()
         u = x.abs().expm1()
         small = 0.5 * (u + u / (u + 1))
@@ -213,7 +253,11 @@ class Functions(Elementwise):
         return value._with_gradient("sinh", x)
 
     def cosh(self) -> Self:
-        """The hyperbolic cosine."""
+        """The hyperbolic cosine.
+
+        >>> Tensor([0.0]).cosh().tolist()
+        [1.0]
+        """
         x = self._float()
         half = (x.abs() * 0.5).exp()
         value = half * 0.5 * half + (half * half).reciprocal() * 0.5
@@ -233,7 +277,11 @@ class Functions(Elementwise):
         return (value * x._direction())._with_gradient("tanh", x)
 
     def asinh(self) -> Self:
-        """The inverse of the hyperbolic sine."""
+        """The inverse of the hyperbolic sine.
+
+        >>> Tensor([0.0]).asinh().tolist()
+        [0.0]
+        """
         x = self._float()
         a = x.abs()
         root = (a * a + 1).sqrt()
@@ -244,7 +292,11 @@ class Functions(Elementwise):
         return value._with_gradient("asinh", x)
 
     def acosh(self) -> Self:
-        """The inverse of the hyperbolic cosine."""
+        """The inverse of the hyperbolic cosine.
+
+        >>> Tensor([1.0]).acosh().tolist()
+        [0.0]
+        """
         x = self._float()
         t = x - 1
         small = (t + (2 * t + t * t).sqrt()).log1p()
@@ -252,7 +304,11 @@ class Functions(Elementwise):
         return value._with_gradient("acosh", x)
 
     def atanh(self) -> Self:
-        """The inverse of the hyperbolic tangent."""
+        """The inverse of the hyperbolic tangent.
+
+        >>> Tensor([0.5]).atanh().numpy().round(3).tolist()
+        [0.5490000247955322]
+        """
         x = self._float()
         a = x.abs()
         value = 0.5 * (2 * a / (1 - a)).log1p() * x._direction()
@@ -302,7 +358,11 @@ class Functions(Elementwise):
         return away.where(whole + self._direction(), whole)
 
     def frac(self) -> Self:
-        """What is behind the point; has the sign of self."""
+        """What is behind the point; has the sign of self.
+
+        >>> Tensor([1.5, -1.5]).frac().tolist()
+        [0.5, -0.5]
+        """
         return self - self.trunc()
 
     def sign(self) -> Self:
@@ -341,7 +401,11 @@ class Functions(Elementwise):
         return (self < 0).where(-self, self)
 
     def copysign(self, x: Any) -> Self:
-        """The magnitude of self with the sign of x."""
+        """The magnitude of self with the sign of x.
+
+        >>> Tensor([1.0, 2.0]).copysign(Tensor([-1.0, 1.0])).tolist()
+        [-1.0, 2.0]
+        """
         a, b = self._meet(x, "copysign")
         a, b = a._float(), b._float()
         negative = (b < 0) | ((b == 0) & (b.reciprocal() < 0))
@@ -359,7 +423,11 @@ class Functions(Elementwise):
     def isclose(
         self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
     ) -> Self:
-        """Where both differ by at most atol + rtol * |other|."""
+        """Where both differ by at most atol + rtol * |other|.
+
+        >>> Tensor([1.0, 2.0]).isclose(Tensor([1.0, 2.1])).tolist()
+        [True, False]
+        """
         a, b = self._meet(other, "isclose")
         near = (a - b).abs() <= b.abs() * rtol + atol
         result: Self = (a == b) | (near & a.isfinite() & b.isfinite())

@@ -202,7 +202,11 @@ class Indexing(Randomness):
     # *** positions that depend on values ***
 
     def nonzero_tuple(self) -> tuple[Self, ...]:
-        """The positions of the elements that are not 0, a tensor for each axis. Realises self."""
+        """The positions of the elements that are not 0, a tensor for each axis. Realises self.
+
+        >>> [t.tolist() for t in Tensor([[0, 5]]).nonzero_tuple()]
+        [[0], [1]]
+        """
         self._need_values("nonzero")
         found = np.atleast_1d(self.numpy()).nonzero()
         return tuple(self._from_array(f.astype(np.int32), dtypes.int32, self.device) for f in found)
@@ -341,7 +345,11 @@ class Indexing(Randomness):
         return hit.where(self.maximum(best) if include_self else best, self)
 
     def index_select(self, dim: int, index: Self) -> Self:
-        """The parts of an axis that a vector of positions names."""
+        """The parts of an axis that a vector of positions names.
+
+        >>> Tensor([[1, 2, 3]]).index_select(1, Tensor([2, 0])).tolist()
+        [[3, 1]]
+        """
         axis = self._axis(dim, "index_select")
         return self[(*[slice(None)] * axis, index)]
 

@@ -45,15 +45,27 @@ class Interop(Creation):
         return self
 
     def contiguous(self) -> Self:
-        """The same values; when they are computed, they are stored in order."""
+        """The same values; when they are computed, they are stored in order.
+
+        >>> Tensor([1, 2]).flip(0).contiguous().tolist()
+        [2, 1]
+        """
         return self._derived(self._full.contiguous())
 
     def contiguous_backward(self) -> Self:
-        """The same values; the gradient that comes back through here is stored."""
+        """The same values; the gradient that comes back through here is stored.
+
+        >>> Tensor([1.0]).contiguous_backward().tolist()
+        [1.0]
+        """
         return self._derived(UOp(Ops.CONTIGUOUS_BACKWARD, self.dtype, (self._full,)))
 
     def clone(self) -> Self:
-        """A copy in memory of its own."""
+        """A copy in memory of its own.
+
+        >>> Tensor([1]).clone().tolist()
+        [1]
+        """
         memory = UOp.new_buffer(self.device, int(self.numel()), self.dtype).reshape(self.shape)
         return self._derived(memory.assign(self._full))
 
@@ -62,6 +74,9 @@ class Interop(Creation):
 
         >>> Tensor([1]).to(None).tolist()
         [1]
+
+        >>> Tensor([1]).to('CPU').device
+        'CPU'
         """
         target = Device.canonicalize(device)
         if target == self.device:
@@ -75,7 +90,11 @@ class Interop(Creation):
         return result
 
     def to_(self, device: str | None) -> Self:
-        """Move the tensor (and its gradient) to another device; returns itself."""
+        """Move the tensor (and its gradient) to another device; returns itself.
+
+        >>> Tensor([1]).to_('CPU').device
+        'CPU'
+        """
         moved = self.to(device)
         if self.grad is not None and moved is not self:
             self.grad = self.grad.to(device)
@@ -113,7 +132,11 @@ class Interop(Creation):
         return tuple(sizes)
 
     def data(self) -> memoryview:
-        """The values as a memoryview; of a tensor of one axis or none, or more."""
+        """The values as a memoryview; of a tensor of one axis or none, or more.
+
+        >>> Tensor([1, 2]).data().nbytes
+        8
+        """
         return self.numpy().data
 
     def numpy(self) -> NDArray[Any]:
@@ -191,7 +214,11 @@ class Interop(Creation):
     @classmethod
     def from_dlpack(cls, other: Any, device: str | None = None) -> Self:
         """A tensor over the memory of another library's array, on a device that can use it; a copy
-        if it cannot, or if the array is not contiguous."""
+        if it cannot, or if the array is not contiguous.
+
+        >>> Tensor.from_dlpack(Tensor([1, 2])).tolist()
+        [1, 2]
+        """
         array = np.from_dlpack(other)
         kind = _dtype_of(array.dtype)
         if not array.flags.c_contiguous or not array.size:
@@ -215,7 +242,13 @@ class Interop(Creation):
         owner: object = None,
     ) -> Self:
         """A tensor over memory of others, which must live as long as the tensor does (`owner` is
-        kept alive for that)."""
+        kept alive for that).
+
+        >>> import numpy
+        >>> owner = numpy.arange(3, dtype="int32")
+        >>> Tensor.from_blob(owner.ctypes.data, (3,), dtype="int32", owner=owner).tolist()
+        [0, 1, 2]
+        """
         kind = dtypes.default_float if dtype is None else to_dtype(dtype)
         size = int(np.prod(shape, dtype=np.int64))
         place = Device.canonicalize(device)
@@ -230,7 +263,15 @@ class Interop(Creation):
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
-        """A file's bytes, mapped in memory; .to(device) brings them to a device."""
+        """A file's bytes, mapped in memory; .to(device) brings them to a device.
+
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as file:
+        ...     _ = file.write(b"abc")
+        ...     file.flush()
+        ...     Tensor.from_file(file.name).tolist()
+        [97, 98, 99]
+        """
         place = pathlib.Path(path)
         size = place.stat().st_size
         node = UOp.new_buffer(f"DISK:{place.absolute()}", size, dtypes.uint8)

@@ -50,7 +50,11 @@ class LinearAlgebra(Ordering):
         return total.cast(product.dtype)
 
     def matmul(self, x: Self, reverse: bool = False, dtype: DTypeLike | None = None) -> Self:
-        """The same as `dot`."""
+        """The same as `dot`.
+
+        >>> Tensor([[1, 2]]).matmul(Tensor([[3], [4]])).tolist()
+        [[11]]
+        """
         return x.dot(self, dtype) if reverse else self.dot(x, dtype)
 
     def __matmul__(self, x: Self) -> Self:
@@ -69,7 +73,11 @@ class LinearAlgebra(Ordering):
         return x if bias is None else x + bias
 
     def outer(self, x: Self) -> Self:
-        """All products of elements of two vectors."""
+        """All products of elements of two vectors.
+
+        >>> Tensor([1, 2]).outer(Tensor([3, 4])).tolist()
+        [[3, 4], [6, 8]]
+        """
         return self.reshape(-1, 1) * x.reshape(1, -1)
 
     @classmethod

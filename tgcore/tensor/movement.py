@@ -96,7 +96,11 @@ class Movement(TensorCore):
         return quotient
 
     def view(self, *shape: Any) -> Self:
-        """The same as `reshape`."""
+        """The same as `reshape`.
+
+        >>> Tensor.arange(4).view(2, 2).tolist()
+        [[0, 1], [2, 3]]
+        """
         return self.reshape(*shape)
 
     def expand(self, *shape: Any) -> Self:
@@ -265,14 +269,22 @@ class Movement(TensorCore):
         return self.shrink([(begin, end) if a == axis else None for a in range(self.ndim)])
 
     def pad_to(self, *shape: Any) -> Self:
-        """Zeros behind each axis up to the shape; None keeps an axis."""
+        """Zeros behind each axis up to the shape; None keeps an axis.
+
+        >>> Tensor([1, 2]).pad_to(4).tolist()
+        [1, 2, 0, 0]
+        """
         wanted = as_shape(shape)
         if len(wanted) != self.ndim:
             raise ShapeError(f"pad_to: {wanted} does not name each of the axes of {self.shape}")
         return self.pad([None if w is None else (0, w - s) for w, s in zip(wanted, self.shape)])
 
     def shrink_to(self, *shape: Any) -> Self:
-        """The first elements of each axis up to the shape; None keeps an axis."""
+        """The first elements of each axis up to the shape; None keeps an axis.
+
+        >>> Tensor([1, 2, 3]).shrink_to(2).tolist()
+        [1, 2]
+        """
         wanted = as_shape(shape)
         return self.shrink([None if w is None else (0, w) for w in wanted])
 
@@ -291,7 +303,11 @@ class Movement(TensorCore):
         return self.permute(order)
 
     def swapaxes(self, dim0: int, dim1: int) -> Self:
-        """The same as `transpose`."""
+        """The same as `transpose`.
+
+        >>> Tensor.zeros(2, 3).swapaxes(0, 1).shape
+        (3, 2)
+        """
         return self.transpose(dim0, dim1)
 
     @property
@@ -502,7 +518,11 @@ class Movement(TensorCore):
         return result
 
     def rot90(self, k: int = 1, dims: tuple[int, int] = (0, 1)) -> Self:
-        """Turned by 90 degrees, k times."""
+        """Turned by 90 degrees, k times.
+
+        >>> Tensor([[1, 2], [3, 4]]).rot90().tolist()
+        [[2, 4], [1, 3]]
+        """
         a, b = (self._axis(d, "rot90") for d in dims)
         k %= 4
         if k == 0:

@@ -47,7 +47,12 @@ class Neural(Convolution):
         invstd: Self,
         axis: int | tuple[int, ...] = 1,
     ) -> Self:
-        """(self - mean) * invstd * weight + bias, where these lie along the axes."""
+        """(self - mean) * invstd * weight + bias, where these lie along the axes.
+
+        >>> mean, invstd = Tensor([1.0, 1.0]), Tensor([1.0, 2.0])
+        >>> Tensor([[1.0, 2.0]]).batchnorm(None, None, mean, invstd).tolist()
+        [[0.0, 2.0]]
+        """
         axes = (axis,) if isinstance(axis, int) else axis
         shape = tuple(s if a in axes else 1 for a, s in enumerate(self.shape))
         x = self - mean.reshape(shape)
@@ -144,7 +149,11 @@ class Neural(Convolution):
     def binary_crossentropy_logits(
         self, y: Self, reduction: str = "mean", pos_weight: Self | None = None
     ) -> Self:
-        """Binary cross-entropy of sigmoid(self), without overflow."""
+        """Binary cross-entropy of sigmoid(self), without overflow.
+
+        >>> Tensor([0.0]).binary_crossentropy_logits(Tensor([1.0])).numpy().round(3).item()
+        0.6930000185966492
+        """
         self._check_target(y, "binary_crossentropy_logits")
         weight = 1 if pos_weight is None else 1 + (pos_weight - 1) * y
         tail = (-self.abs()).exp().log1p() + (-self).relu()
@@ -160,7 +169,11 @@ class Neural(Convolution):
         return (self - target).square()._reduced(reduction)
 
     def l1_loss(self, target: Self, reduction: str = "mean") -> Self:
-        """The absolute difference."""
+        """The absolute difference.
+
+        >>> Tensor([1.0, 3.0]).l1_loss(Tensor([1.0, 1.0])).item()
+        1.0
+        """
         self._check_target(target, "l1_loss")
         return (self - target).abs()._reduced(reduction)
 

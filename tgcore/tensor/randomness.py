@@ -112,7 +112,11 @@ class Randomness(Interop):
 
     @classmethod
     def random_bits(cls, count: int, device: str | None = None) -> Self:
-        """So many random numbers of 64 bits."""
+        """So many random numbers of 64 bits.
+
+        >>> Tensor.random_bits(3).shape
+        (3,)
+        """
         place = Device.canonicalize(device)
         begin, key = streams[place].draw(count)
         anchor = cls._from_uop(begin, False)
@@ -161,7 +165,11 @@ class Randomness(Interop):
         return self
 
     def rand_like(self, **options: Any) -> Self:
-        """Uniform in [0, 1), in the shape, type and place of self."""
+        """Uniform in [0, 1), in the shape, type and place of self.
+
+        >>> Tensor.zeros(2, 3).rand_like().shape
+        (2, 3)
+        """
         return type(self).rand(
             self.shape,
             dtype=options.pop("dtype", self.dtype),
@@ -198,7 +206,11 @@ class Randomness(Interop):
         return cls._from_uop(result.uop.contiguous())._marked(requires_grad)
 
     def randn_like(self, **options: Any) -> Self:
-        """Normally distributed, in the shape, type and place of self."""
+        """Normally distributed, in the shape, type and place of self.
+
+        >>> Tensor.zeros(2, 3).randn_like().shape
+        (2, 3)
+        """
         return type(self).randn(
             self.shape,
             dtype=options.pop("dtype", self.dtype),
@@ -216,7 +228,11 @@ class Randomness(Interop):
         requires_grad: bool | None = None,
         **options: Any,
     ) -> Self:
-        """Uniform in [low, high)."""
+        """Uniform in [low, high).
+
+        >>> Tensor.uniform(2, 3, low=-1.0).shape
+        (2, 3)
+        """
         kind = dtypes.default_float if dtype is None else to_dtype(dtype)
         if dtypes.is_float(kind):
             base = cls.rand(*shape, dtype=kind, contiguous=False, **options)
@@ -235,7 +251,11 @@ class Randomness(Interop):
         requires_grad: bool | None = None,
         **options: Any,
     ) -> Self:
-        """From the normal distribution of that mean and deviation."""
+        """From the normal distribution of that mean and deviation.
+
+        >>> Tensor.normal(2, 3, mean=1.0, std=0.1).shape
+        (2, 3)
+        """
         result = std * cls.randn(*shape, **options) + mean
         return cls._from_uop(result.uop.contiguous())._marked(requires_grad)
 
@@ -275,19 +295,31 @@ class Randomness(Interop):
 
     @classmethod
     def scaled_uniform(cls, *shape: Any, **options: Any) -> Self:
-        """Uniform in [-1, 1) over the square root of the number of elements."""
+        """Uniform in [-1, 1) over the square root of the number of elements.
+
+        >>> Tensor.scaled_uniform(2, 3).shape
+        (2, 3)
+        """
         return cls._uniform_within(as_shape(shape), math.prod(as_shape(shape)) ** -0.5, options)
 
     @classmethod
     def glorot_uniform(cls, *shape: Any, **options: Any) -> Self:
-        """Uniform as Glorot and Bengio (2010) advise for layers of that shape."""
+        """Uniform as Glorot and Bengio (2010) advise for layers of that shape.
+
+        >>> Tensor.glorot_uniform(2, 3).shape
+        (2, 3)
+        """
         sizes = as_shape(shape)
         bound = (6 / max(sizes[0] + math.prod(sizes[1:]), 1)) ** 0.5
         return cls._uniform_within(sizes, bound, options)
 
     @classmethod
     def kaiming_uniform(cls, *shape: Any, a: float = 0.01, **options: Any) -> Self:
-        """Uniform as He et al. (2015) advise, for leaky relu of slope a."""
+        """Uniform as He et al. (2015) advise, for leaky relu of slope a.
+
+        >>> Tensor.kaiming_uniform(2, 3).shape
+        (2, 3)
+        """
         sizes = as_shape(shape)
         bound = (6 / (1 + a**2) / max(math.prod(sizes[1:]), 1)) ** 0.5
         return cls._uniform_within(sizes, bound, options)
@@ -298,7 +330,11 @@ class Randomness(Interop):
 
     @classmethod
     def kaiming_normal(cls, *shape: Any, a: float = 0.01, **options: Any) -> Self:
-        """Normal as He et al. (2015) advise, for leaky relu of slope a."""
+        """Normal as He et al. (2015) advise, for leaky relu of slope a.
+
+        >>> Tensor.kaiming_normal(2, 3).shape
+        (2, 3)
+        """
         sizes = as_shape(shape)
         std = (2 / (1 + a**2) / max(math.prod(sizes[1:]), 1)) ** 0.5
         return cls.normal(*sizes, std=std, **options)

@@ -152,13 +152,21 @@ class Reduce(Activations):
     def var_mean(
         self, axis: Axes = None, keepdim: bool = False, correction: int = 1
     ) -> tuple[Self, Self]:
-        """Variance and mean."""
+        """Variance and mean.
+
+        >>> [t.item() for t in Tensor([1.0, 2.0, 3.0]).var_mean()]
+        [1.0, 2.0]
+        """
         return self.var(axis, keepdim, correction), self.mean(axis, keepdim)
 
     def std_mean(
         self, axis: Axes = None, keepdim: bool = False, correction: int = 1
     ) -> tuple[Self, Self]:
-        """Standard deviation and mean."""
+        """Standard deviation and mean.
+
+        >>> [t.item() for t in Tensor([1.0, 2.0, 3.0]).std_mean()]
+        [1.0, 2.0]
+        """
         return self.std(axis, keepdim, correction), self.mean(axis, keepdim)
 
     def norm(self, ord: float = 2, axis: Axes = None, keepdim: bool = False) -> Self:
@@ -210,7 +218,11 @@ class Reduce(Activations):
         return shifted - total.log()
 
     def logsumexp(self, axis: Axes = None, keepdim: bool = False) -> Self:
-        """log(sum(exp(self))), without overflow."""
+        """log(sum(exp(self))), without overflow.
+
+        >>> Tensor([0.0, 0.0]).logsumexp().numpy().round(3).item()
+        0.6930000185966492
+        """
         x = self._float()
         top = x.max(axis, keepdim=True).detach()
         top = (top.abs() == math.inf).where(0.0, top)
@@ -276,7 +288,11 @@ class Reduce(Activations):
         return result.cast(self.dtype) if narrow else result
 
     def logcumsumexp(self, axis: int = 0) -> Self:
-        """log(cumsum(exp(self))), without overflow."""
+        """log(cumsum(exp(self))), without overflow.
+
+        >>> Tensor([0.0, 0.0]).logcumsumexp().numpy().round(3).tolist()
+        [0.0, 0.6930000185966492]
+        """
         if not self.ndim or 0 in self.shape:
             return self._float()
         dim = self._axis(axis, "logcumsumexp")
@@ -323,13 +339,21 @@ class Reduce(Activations):
         return self._inverse().argmax(axis, keepdim)
 
     def detach(self) -> Self:
-        """The same values, without a gradient."""
+        """The same values, without a gradient.
+
+        >>> Tensor([1.0], requires_grad=True).detach().requires_grad
+        False
+        """
         return type(self)._from_uop(self.uop.detach(), False)
 
     def allclose(
         self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
     ) -> Self:
-        """Whether all elements are close."""
+        """Whether all elements are close.
+
+        >>> Tensor([1.0]).allclose(Tensor([1.0])).item()
+        True
+        """
         return self.isclose(other, rtol, atol, equal_nan).all()
 
     def _need_float(self, what: str) -> None:

@@ -71,5 +71,10 @@ class Tensor(Autograd, metaclass=_Training):
 
     @classmethod
     def from_numpy(cls, array: Any, device: str | None = None) -> Self:
-        """A tensor with a copy of a numpy array."""
+        """A tensor with a copy of a numpy array.
+
+        >>> import numpy
+        >>> Tensor.from_numpy(numpy.eye(2)).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+        """
         return cls(array, device)
