@@ -13,8 +13,9 @@ from tgcore import Tensor
 PAGE = Path(__file__).with_name("tensor.md")
 HEAD = """# Tensor
 
-Every public method, from the code (`python docs/tensor_table.py`). Each has a docstring with an example: `help(Tensor.sum)`.
-Operators (`+`, `@`, `x[...]`, `x[...] = v`, `+=`, ...) are methods too, and follow numpy.
+Every public method, from the code (`python docs/tensor_table.py`). Each has a docstring with an
+example: `help(Tensor.sum)`. Operators (`+`, `@`, `x[...]`, `x[...] = v`, `+=`, ...) are methods
+too, and follow numpy.
 """
 
 

@@ -392,7 +392,11 @@ class Elementwise(Movement):
     # *** comparison ***
 
     def lt(self, x: Any) -> Self:
-        """self < x."""
+        """self < x.
+
+        >>> Tensor([1, 2]).lt(2).tolist()
+        [True, False]
+        """
         return self._binary(Ops.CMPLT, x, "lt")
 
     def gt(self, x: Any) -> Self:
