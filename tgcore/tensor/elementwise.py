@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, Self
 
 from tgcore.dtype import DType, dtypes, least_upper_dtype, least_upper_float
@@ -313,7 +314,7 @@ class Elementwise(Movement):
         """
         a, b = self._meet(x, "mod", reverse)
         if dtypes.is_float(a.dtype):
-            return a - a._alu(Ops.FDIV, b)._floor() * b
+            return a._float_rest(b, lambda quotient: quotient._floor())
         dtype = weak_dtype(a.dtype, 0)
         a, b = a.cast(dtype), b.cast(dtype)
         rest = a._alu(Ops.MOD, b)
@@ -330,8 +331,17 @@ class Elementwise(Movement):
         """
         a, b = self._meet(x, "fmod")
         if dtypes.is_float(a.dtype):
-            return a - a._alu(Ops.FDIV, b)._unary(Ops.TRUNC) * b
+            return a._float_rest(b, lambda quotient: quotient._unary(Ops.TRUNC))
         return a._alu(Ops.MOD, b)
+
+    def _float_rest(self, b: Self, rounded: Callable[[Self], Self]) -> Self:
+        """self - rounded(self / b) * b; of float32 exact while the quotient is below 2**29, and of
+        float64 rounded."""
+        x, y = (t.cast(dtypes.float64) for t in (self, b))
+        quotient = rounded(x._alu(Ops.FDIV, y))
+        # an infinite divisor goes 0 times, or -1 times; 0 * inf would be nan
+        rest = x - (quotient == 0).where(0.0, quotient * y)
+        return rest.cast(self.dtype)
 
     def pow(self, x: Self | ConstType, reverse: _bool = False) -> Self:
         """self to the power of x.
