@@ -376,7 +376,7 @@ def can_lossless_cast(source: DType, target: DType) -> bool:
         return True
     if dtypes.is_float(source):
         return target in _wider(source)
-    if source is dtypes.index or target is dtypes.index or not dtypes.is_int(source):
+    if target is dtypes.bool or dtypes.index in (source, target) or not dtypes.is_int(source):
         return False
     bits = source.itemsize * 8 - (0 if dtypes.is_unsigned(source) else 1)
     if dtypes.is_float(target):

@@ -70,6 +70,20 @@ def test_casts(source: Any, target: Any) -> None:
     assert np.array_equal(found, values.astype(np.dtype(target.fmt)))
 
 
+CHAINED = ["bool", "int8", "uint8", "int32", "uint64", "float16", "float32"]
+
+
+@pytest.mark.parametrize("first", CHAINED)
+def test_casts_in_a_row_do_what_they_do_one_by_one(first: str) -> None:
+    values = np.array([0, 1, 2, 6, 100, 127]).astype(first)
+    x = Tensor(values).realize()
+    for second in CHAINED:
+        for third in CHAINED:
+            expected = values.astype(second).astype(third)
+            found = x.cast(second).cast(third).numpy()
+            np.testing.assert_array_equal(found, expected, f"{first}, {second}, {third}")
+
+
 @pytest.mark.parametrize("kind", ["bfloat16", "fp8e4m3", "fp8e5m2", "float16"])
 def test_rounding_to_narrow_floats(kind: str) -> None:
     theirs = {"fp8e4m3": torch.float8_e4m3fn, "fp8e5m2": torch.float8_e5m2}.get(
