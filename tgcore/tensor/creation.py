@@ -254,9 +254,9 @@ class Creation(Reduce):
         return cls._below(rows, width, diagonal, device).cast(kind)
 
     @classmethod
-    def _below(cls, rows: int, columns: int, diagonal: int, device: str | None) -> Self:
-        row = cls.arange(rows, device=device).unsqueeze(1)
-        return cls.arange(columns, device=device) <= row + diagonal
+    def _below(cls, rows: sint, columns: sint, diagonal: int, device: str | None) -> Self:
+        anchor = cls._from_uop(constant(0, dtypes.int32, device))
+        return anchor._index_range(columns) <= anchor._index_range(rows).unsqueeze(1) + diagonal
 
     def tril(self, diagonal: int = 0) -> Self:
         """The part on and below a diagonal of the last two axes, zeros elsewhere.

@@ -154,13 +154,14 @@ class Indexing(Randomness):
     def _to_gather(self, parsed: ParsedIndex) -> tuple[Self, Self, tuple[sint, ...]]:
         """Self with the indexed axes as one in front, positions on it, and their shape."""
         axes = [a for a, _ in parsed.tensors]
-        sizes = [int(self.shape[a]) for a in axes]
+        sizes = [self.shape[a] for a in axes]
         shape = broadcast_shape("index", *(t.shape for _, t in parsed.tensors))
         flat, valid = None, None
         for (_, tensor), size in zip(parsed.tensors, sizes):
             index = _wrapped(tensor, size)
-            flat = index if flat is None else flat * size + index
-            inside = (index >= 0) & (index < size)
+            bound = index._number(size)
+            flat = index if flat is None else flat * bound + index
+            inside = (index >= 0) & (index < bound)
             valid = inside if valid is None else valid & inside
         assert flat is not None and valid is not None
         if len(axes) > 1:
@@ -170,10 +171,16 @@ class Indexing(Randomness):
         x = x.reshape((prod(sizes), *x.shape[len(axes) :]))
         return x, flat._broadcast_to(shape), shape
 
+    def _number(self, size: sint) -> Any:
+        """A size as a number to compute with in self's type."""
+        if isinstance(size, UOp):
+            return type(self)._from_uop(size.cast(dtypes.int32)).cast(self.dtype)
+        return size
+
     def _pick(self, position: Self) -> Self:
         """Rows by their positions: a choice by comparison, which becomes an index when compiled."""
         rest = self.shape[1:]
-        count, total = position.shape[0], int(self.shape[0])
+        count, total = position.shape[0], self.shape[0]
         if 0 in (count, total, *rest):
             return type(self).zeros((count, *rest), dtype=self.dtype, device=self.uop.device)
         ones = (1,) * len(rest)
@@ -359,12 +366,12 @@ def _wide_enough(index: I) -> I:
     return index if index.dtype.itemsize >= 4 else index.cast(dtypes.int32)
 
 
-def _wrapped(index: I, size: int) -> I:
+def _wrapped(index: I, size: sint) -> I:
     """Negative positions counted from the end."""
     index = _wide_enough(index)
     if dtypes.is_unsigned(index.dtype):
         return index
-    return (index < 0).where(index + size, index)
+    return (index < 0).where(index + index._number(size), index)
 
 
 def _box(part: Part) -> tuple[sint, sint]:

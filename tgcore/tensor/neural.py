@@ -110,7 +110,7 @@ class Neural(Convolution):
                     "scaled_dot_product_attention: is_causal and attn_mask are both given"
                 )
             rows, columns = scores.shape[-2:]
-            attn_mask = self._below(int(rows), int(columns), 0, self.uop.device)
+            attn_mask = self._below(rows, columns, 0, self.uop.device)
         if attn_mask is not None:
             if dtypes.is_bool(attn_mask.dtype):
                 scores = attn_mask.where(scores, -math.inf)

@@ -17,6 +17,11 @@ from tgcore.uop.ops import Ops
 Axes = int | Sequence[int] | None
 
 
+def _identity(op: Ops, dtype: DType) -> Any:
+    """What changes nothing in a reduce."""
+    return {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(dtype)}[op]
+
+
 class Reduce(Activations):
     """Sums, products, extremes, and what is made of them."""
 
@@ -238,13 +243,25 @@ class Reduce(Activations):
         dim = self._axis(axis, what)
         if not self.ndim or 0 in self.shape:
             return self
+        if isinstance(self.shape[dim], UOp):
+            return self._running_by_comparison(dim, op, what)
         size = int(self.shape[dim])
         x = self.movedim(dim, -1)
         pairs: list[tuple[int, int]] = [(0, 0)] * (x.ndim - 1)
-        identity = {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(self.dtype)}[op]
-        padded = x._pad_constant([*pairs, (size - 1, 0)], identity)
+        padded = x._pad_constant([*pairs, (size - 1, 0)], _identity(op, self.dtype))
         windows = padded._pool((size,), (1,), (1,))
         return windows._reduce(op, -1, False, what).movedim(-1, dim)
+
+    def _running_by_comparison(self, dim: int, op: Ops, what: str) -> Self:
+        """The same for an axis of symbolic size: a reduce over all elements, those that come later
+        left out."""
+        size = self.shape[dim]
+        x = self.movedim(dim, -1).unsqueeze(-2)
+        place = self._index_range(size)
+        known = place.unsqueeze(0) <= place.unsqueeze(1)
+        return (
+            known.where(x, _identity(op, self.dtype))._reduce(op, -1, False, what).movedim(-1, dim)
+        )
 
     def cumsum(self, axis: int = 0) -> Self:
         """The sum of all elements up to each one.
@@ -260,7 +277,7 @@ class Reduce(Activations):
     def _split_running(self, axis: int, part: int = 256) -> Self:
         """A long running sum in two steps, so that the work grows less than with the square."""
         dim = self._axis(axis, "cumsum")
-        if not self.ndim or int(self.shape[dim]) <= 2 * part:
+        if not self.ndim or isinstance(self.shape[dim], UOp) or int(self.shape[dim]) <= 2 * part:
             return self._running(axis, Ops.ADD, "cumsum")
         size = int(self.shape[dim])
         x = self.movedim(dim, -1)
@@ -304,8 +321,10 @@ class Reduce(Activations):
 
     # *** positions ***
 
-    def _index_range(self, size: int, dtype: DType = dtypes.int32) -> Self:
+    def _index_range(self, size: sint, dtype: DType = dtypes.int32) -> Self:
         """0 .. size - 1, as a running sum of ones, which the scheduler turns into arithmetic."""
+        if isinstance(size, UOp):
+            return self._index_range(size.vmax, dtype)._slice(0, 0, size)
         if size == 0:
             return type(self)._from_uop(full_shape(constant(0, dtype, self.uop.device), (0,)))
         ones = full_shape(constant(1, dtype, self.uop.device), (size,))
@@ -323,11 +342,13 @@ class Reduce(Activations):
         dim = self._axis(axis, "argmax")
         if not self.ndim:
             return self._derived(UOp.const(dtypes.int32, 0))
-        size = int(self.shape[dim])
+        length = self.shape[dim]
+        size = length.vmax if isinstance(length, UOp) else int(length)
         best = self == self.max(dim, keepdim=True)
         if dtypes.is_float(self.dtype):
             best = best | self.isnan()
-        backwards = size - self._index_range(size).reshape((size, *[1] * (self.ndim - dim - 1)))
+        place = self._index_range(length).reshape((length, *[1] * (self.ndim - dim - 1)))
+        backwards = size - place
         return size - (best.cast(dtypes.int32) * backwards).max(dim, keepdim)
 
     def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
