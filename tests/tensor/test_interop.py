@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -137,3 +138,13 @@ def test_values_out_of_range_wrap_around() -> None:
 def test_repr_says_shape_type_and_device() -> None:
     text = repr(Tensor.zeros(2, 3))
     assert "(2, 3)" in text and "float32" in text and Device.DEFAULT in text
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "bool", "uint64"])
+def test_pickles_hold_the_values(kind: str) -> None:
+    x = Tensor([[0, 1, 2], [3, 4, 5]]).cast(kind)
+    for tensor in (x, x.T, x[:0], x[1, 2]):
+        found = pickle.loads(pickle.dumps(tensor))
+        assert found.dtype is tensor.dtype and found.shape == tensor.shape
+        assert found.float().tolist() == tensor.float().tolist()
+    assert pickle.loads(pickle.dumps(Tensor([1.0], requires_grad=True))).requires_grad is True

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -290,6 +295,109 @@ def test_a_gradient_cannot_flow_back_to_state_that_a_replay_overwrote() -> None:
         step(ready([1]))
         with pytest.raises(TgcoreError, match="backward"):
             loss.backward()
+
+
+# *** pruning, freeing, pickles ***
+
+
+@only_with_jit
+def test_pruned_kernels_run_once() -> None:
+    weight, count = ready(np.arange(4)), ready([0.0])
+
+    def f(x: Tensor) -> Tensor:
+        table = (weight * 2 + 1).contiguous()  # the same each time
+        count.assign(count + 1)
+        return (x * table + count).realize()
+
+    numbers = []
+    for prune in (False, True):
+        count.assign(Tensor([0.0])).realize()
+        run = TinyJit(f, prune=prune)
+        for n in range(5):
+            assert run(ready([n] * 4)).tolist() == [n * (2 * k + 1) + n + 1 for k in range(4)]
+        assert run.captured is not None
+        numbers.append(run.captured.kernel_count)
+    assert numbers[1] == numbers[0] - 1
+
+
+@only_with_jit
+def test_memory_of_temporaries_is_given_back_and_taken_again() -> None:
+    size = 1 << 20
+    f = TinyJit(lambda x: ((x + 1).contiguous() * 2).contiguous().sum().realize())
+    x = Tensor.ones(size).contiguous().realize()
+    for _ in range(3):
+        assert f(x).item() == 4 * size
+    assert f.captured is not None
+    before = GlobalCounters.mem_used
+    f.captured.free_intermediates()
+    assert GlobalCounters.mem_used <= before - 4 * size
+    assert f(x).item() == 4 * size
+
+
+def decoder() -> TinyJit[..., Any]:
+    """A captured function with weights, state that it gives out, views and a variable."""
+    weight, cache = ready(np.arange(4)), Tensor.zeros(8, 4).contiguous().realize()
+
+    @TinyJit
+    def step(x: Tensor, place: Any) -> dict[str, Any]:
+        cache[place] = x * weight
+        return {"cache": cache, "both": (x + 1, x.reshape(2, 2)), "sum": cache.sum(), "n": 7}
+
+    position = Variable("position", 0, 7)
+    for n in range(3):
+        step(ready([n] * 4), position.bind(n))
+    return step
+
+
+def check_decoder(step: Any) -> None:
+    position = Variable("position", 0, 7)
+    expected = np.zeros((8, 4))
+    expected[1], expected[2] = np.arange(4), 2 * np.arange(4)
+    for n in range(3, 6):
+        expected[n] = n * np.arange(4)
+        found = step(ready([n] * 4), position.bind(n))
+        assert found["cache"].numpy().tolist() == expected.tolist()
+        assert found["both"][0].tolist() == [n + 1] * 4
+        assert found["both"][1].tolist() == [[n, n], [n, n]]
+        assert found["sum"].item() == expected.sum() and found["n"] == 7
+
+
+@only_with_jit
+def test_a_capture_is_pickled_with_its_memory() -> None:
+    step = decoder()
+    kept = pickle.dumps(step)
+    check_decoder(pickle.loads(kept))
+    check_decoder(step)  # which has memory of its own
+    check_decoder(pickle.loads(kept))
+    check_decoder(copy.deepcopy(pickle.loads(kept)))
+
+
+@only_with_jit
+def test_a_capture_runs_in_another_process(tmp_path: Path) -> None:
+    (tmp_path / "step").write_bytes(pickle.dumps(decoder()))
+    program = (
+        "import pickle, sys; from tests.tensor.test_jit import check_decoder;"
+        "check_decoder(pickle.load(open(sys.argv[1], 'rb')))"
+    )
+    subprocess.run([sys.executable, "-c", program, tmp_path / "step"], check=True, timeout=100)
+
+
+@only_with_jit
+def test_what_cannot_be_pickled_says_why() -> None:
+    f = TinyJit(lambda x, other: (x + 1).realize())
+    with pytest.raises(JitError, match="not captured yet"):
+        pickle.dumps(f)
+    for n in range(2):
+        f(ready([n]), np.add)
+    with pytest.raises(JitError, match="argument 1 .*identity"):
+        pickle.dumps(f)
+    g = TinyJit(lambda x: (x + 1).realize())
+    for n in range(2):
+        g(ready([n]))
+    restored = pickle.loads(pickle.dumps(g))
+    restored.reset()
+    with pytest.raises(JitError, match="the function is not"):
+        restored(ready([1]))
 
 
 # *** refusals ***

@@ -33,8 +33,8 @@ class Buffer:
     the allocator.
     """
 
-    __slots__ = ("__weakref__", "_memory", "base", "device", "dtype", "is_lent", "number", "offset",
-                 "owner", "size")  # fmt: skip
+    __slots__ = ("__weakref__", "_memory", "base", "device", "dtype", "is_lent", "is_scratch",
+                 "number", "offset", "owner", "size")  # fmt: skip
 
     def __init__(
         self,
@@ -58,6 +58,7 @@ class Buffer:
         self.number = next(_numbers)
         self.owner: object = None  # who owns memory that is not ours to free
         self.is_lent = False  # whether a captured function will write its next results to it
+        self.is_scratch = False  # whether nobody reads its contents after they were used
         self._memory: Any = None
         if initial is not None:
             self.copyin(memoryview(initial))
@@ -164,6 +165,16 @@ class Buffer:
         self.copyout(values.view(np.uint8).data)
         return values
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A view keeps its base, any other buffer its contents (if anybody may want them)."""
+        if self.base is not None:
+            return (_view_of, (self.base, self.size, self.dtype, self.offset))
+        content = None
+        if self._memory is not None and not self.is_scratch:
+            content = bytearray(self.nbytes)
+            self.copyout(memoryview(content))
+        return (_with_content, (self.device, self.size, self.dtype, content, self.is_scratch))
+
     def _allocate(self) -> None:
         if self.base is not None:
             self._memory = self.allocator.offset(self.base.memory, self.nbytes, self.offset)
@@ -235,3 +246,15 @@ def _as_bytes(view: memoryview) -> memoryview:
     if view.nbytes == 0:
         return memoryview(b"")
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
+
+
+def _view_of(base: Buffer, size: int, dtype: DType, offset: int) -> Buffer:
+    return base.view(size, dtype, offset)
+
+
+def _with_content(
+    device: str, size: int, dtype: DType, content: bytearray | None, is_scratch: bool
+) -> Buffer:
+    buffer = Buffer(device, size, dtype, initial=content)
+    buffer.is_scratch = is_scratch
+    return buffer

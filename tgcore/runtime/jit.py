@@ -27,8 +27,8 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from tgcore.dtype import DType, dtypes
 from tgcore.errors import TgcoreError
@@ -56,6 +56,7 @@ class Call:
     kernel: Kernel | None
     buffers: tuple[Buffer, ...]
     metadata: tuple[str, ...]
+    ast: UOp
 
     def written(self) -> list[Buffer]:
         """The buffers that it writes."""
@@ -75,15 +76,16 @@ class Recording:
 
     def add(self, item: ScheduleItem, kernel: Kernel | None, memory: list[Buffer]) -> None:
         """Record an item that has run."""
-        self.calls.append(Call(kernel, tuple(memory), item.metadata))
+        self.calls.append(Call(kernel, tuple(memory), item.metadata, item.ast))
         for node in item.buffers:
             root = node
             while root.op is Ops.BUFFER_VIEW:
                 root = root.src[0]
             self.nodes[id(base_of(execute.buffer_of(node)))] = weakref.ref(root)
 
-    def finish(self, inputs: Sequence[tuple[str, Buffer]]) -> CapturedJit:
-        """The capture, whose inputs are these buffers."""
+    def finish(self, inputs: Sequence[tuple[str, Buffer]], prune: bool = False) -> CapturedJit:
+        """The capture, whose inputs are these buffers. With `prune`, calls that depend on no input,
+        variable or memory that changes are left out: they have run, and their results stay."""
         if not self.calls:
             raise JitError(
                 "the function ran no kernel while it was captured: realise its results inside it"
@@ -98,7 +100,10 @@ class Recording:
                 )
         for _, buffer in inputs:
             buffer.ensure_allocated()
-        temporary = self._temporaries({id(base_of(b)) for _, b in inputs})
+        bases = {id(base_of(b)) for _, b in inputs}
+        if prune:
+            self.calls = _varying_calls(self.calls, bases)
+        temporary = self._temporaries(bases)
         calls = _share_memory(self.calls, temporary)
         return CapturedJit(calls, inputs)
 
@@ -116,6 +121,28 @@ class Recording:
             for key, writes in first_use_writes.items()
             if writes and key not in inputs and key in self.nodes and self.nodes[key]() is None
         }
+
+
+def _varying_calls(calls: Sequence[Call], inputs: set[int]) -> list[Call]:
+    """The calls that may do something else at the next replay."""
+    written: set[int] = set()
+    varying = set(inputs)
+    everything = {id(base_of(b)) for call in calls for b in call.written()}
+    for call in calls:  # what is read before it is written keeps its value between replays
+        varying |= ({id(base_of(b)) for b in _read(call)} - written) & everything
+        written |= {id(base_of(b)) for b in call.written()}
+    kept: set[int] = set()
+    while True:
+        found = {
+            number
+            for number, call in enumerate(calls)
+            if (call.kernel is not None and call.kernel.variable_names)
+            or any(id(base_of(b)) in varying for b in call.buffers)
+        }
+        if found == kept:
+            return [call for number, call in enumerate(calls) if number in kept]
+        kept = found
+        varying |= {id(base_of(b)) for number in kept for b in calls[number].written()}
 
 
 def _read(call: Call) -> list[Buffer]:
@@ -165,6 +192,8 @@ def _share_memory(calls: Sequence[Call], temporary: set[int]) -> list[Call]:
                 last[id(base)] = number
     places, totals = _place(bases, first, last)
     arenas = {d: Buffer(d, total, dtypes.uint8) for d, total in totals.items()}
+    for arena in arenas.values():
+        arena.is_scratch = True
     moved: dict[int, Buffer] = {}
 
     def replaced(buffer: Buffer) -> Buffer:
@@ -177,7 +206,7 @@ def _share_memory(calls: Sequence[Call], temporary: set[int]) -> list[Call]:
             moved[id(buffer)] = arena.view(buffer.size, buffer.dtype, offset)
         return moved[id(buffer)]
 
-    return [Call(c.kernel, tuple(replaced(b) for b in c.buffers), c.metadata) for c in calls]
+    return [replace(c, buffers=tuple(replaced(b) for b in c.buffers)) for c in calls]
 
 
 def _place(
@@ -219,6 +248,35 @@ class _InputView:
     size: int
     dtype: DType
     offset: int
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A call without the recorded inputs: their numbers stand for them."""
+
+    ast: UOp
+    device: str
+    memory: tuple[int | Buffer, ...]
+    metadata: tuple[str, ...]
+
+    def call(self, inputs: Sequence[Buffer]) -> Call:
+        """The call with these inputs (and views of them)."""
+        memory = tuple(inputs[m] if isinstance(m, int) else m for m in self.memory)
+        kernel = execute.kernel_for(self.ast, self.device) if self.device else None
+        return Call(kernel, memory, self.metadata, self.ast)
+
+
+def _restored(
+    names: Sequence[str],
+    expected: Sequence[tuple[int, DType, str]],
+    views: Sequence[_InputView],
+    recipe: Sequence[_Step],
+) -> CapturedJit:
+    """A capture from its parts, as after unpickling; kernels are compiled if no cache has them."""
+    inputs = [Buffer(device, size, dtype) for size, dtype, device in expected]
+    everything = inputs + [inputs[v.number].view(v.size, v.dtype, v.offset) for v in views]
+    calls = [step.call(everything) for step in recipe]
+    return CapturedJit(calls, list(zip(names, inputs)))
 
 
 class _Single:
@@ -300,14 +358,28 @@ class CapturedJit:
             self.state.pop(key, None)
         written = {id(base_of(b)) for c in calls for b in c.written()}
         self.written_bases = written & self.state.keys()
-        for call in self.calls:
-            for buffer in call.buffers:
-                buffer.ensure_allocated()
         self.kernel_count = sum(call.kernel is not None for call in calls)
-        self.parts = self._build()
+        self.parts: list[_Single | _Graphed] = []
+        self._build()
         # nothing of the capture may keep the recorded inputs' memory alive
+        self.recipe = tuple(self._without_inputs(n, call) for n, call in enumerate(self.calls))
         self.calls = ()
         self._number_of.clear()
+
+    def _without_inputs(self, position: int, call: Call) -> _Step:
+        memory = [self.slots.get((position, slot), b) for slot, b in enumerate(call.buffers)]
+        device = "" if call.kernel is None else call.kernel.device.name
+        return _Step(call.ast, device, tuple(memory), call.metadata)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_restored, (self.names, self.expected, self.views, self.recipe))
+
+    def free_intermediates(self) -> None:
+        """Give back the memory of temporaries; the next replay takes new memory for them."""
+        self.parts = []
+        for buffer in self.state.values():
+            if buffer.is_scratch:
+                buffer.deallocate()
 
     def __call__(
         self, inputs: Sequence[Buffer], variables: Mapping[str, int] | None = None
@@ -323,6 +395,10 @@ class CapturedJit:
         for name in self.variable_names:
             if name not in known:
                 raise JitError(f"the variable {name!r} has no value in this call")
+        if not self.parts:
+            self.calls = [step.call(checked) for step in self.recipe]
+            self._build()
+            self.calls = ()
         for part in self.parts:
             part.replay(checked, known)
 
@@ -409,14 +485,16 @@ class CapturedJit:
                     found.add(number)
         return found
 
-    def _build(self) -> list[_Single | _Graphed]:
-        parts: list[_Single | _Graphed] = []
+    def _build(self) -> None:
+        """Graphs and single calls from the calls."""
+        for call in self.calls:
+            for buffer in call.buffers:
+                buffer.ensure_allocated()
         begin = 0
         while begin < len(self.calls):
             end = self._end_of_run(begin)
-            parts += self._part(begin, end)
+            self.parts += self._part(begin, end)
             begin = end
-        return parts
 
     def _end_of_run(self, begin: int) -> int:
         """Up to where the calls are kernels on the same device."""

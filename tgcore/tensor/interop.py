@@ -101,6 +101,17 @@ class Interop(Creation):
         self._rebind(moved.uop)
         return self
 
+    # *** pickles ***
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle holds the values; they come back on the same device."""
+        content = bytes(self.data()) if 0 not in self.shape else b""
+        shape = tuple(int(s) for s in self.shape)
+        return (
+            _unpickled,
+            (type(self), content, self.dtype, shape, self.device, self._requires_grad),
+        )
+
     # *** out ***
 
     def _memory(self) -> tuple[Buffer, tuple[int, ...]]:
@@ -393,3 +404,17 @@ def _dtype_of(kind: np.dtype[Any]) -> DType:
     if kind.name in names:
         return names[kind.name]
     raise DTypeError(f"there is no data type for numpy's {kind}: convert the array first")
+
+
+def _unpickled(
+    kind: type[Interop],
+    content: bytes,
+    dtype: DType,
+    shape: tuple[int, ...],
+    device: str,
+    requires_grad: bool | None,
+) -> Interop:
+    node = UOp.new_buffer(device, len(content) // dtype.itemsize, dtype)
+    if content:
+        execute.buffer_of(node).copyin(memoryview(bytearray(content)))
+    return kind._from_uop(node.reshape(shape), requires_grad)

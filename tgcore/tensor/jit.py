@@ -29,7 +29,15 @@ from tgcore.runtime.device import Device
 from tgcore.runtime.jit import CapturedJit, JitError, Recording, base_of, is_recording, recording
 from tgcore.tensor import randomness, realize
 from tgcore.tensor.core import TensorCore, is_memory, live_tensors, memory_behind
-from tgcore.tensor.jit_arguments import Arguments, difference, rebound, rebuild, take_apart, walk
+from tgcore.tensor.jit_arguments import (
+    Arguments,
+    SameObject,
+    difference,
+    rebound,
+    rebuild,
+    take_apart,
+    walk,
+)
 from tgcore.uop.node import UOp
 from tgcore.uop.ops import Ops
 
@@ -134,6 +142,10 @@ class _Result:
     base: UOp
     number: int  # equal for the same tensor
 
+    def moved(self, table: Mapping[UOp, UOp]) -> _Result:
+        """The same over other nodes."""
+        return _Result(self.kind, self.node.substitute(table), table[self.base], self.number)
+
     def over(self, base: UOp, variables: Mapping[str, int]) -> TensorCore:
         """The tensor in other memory."""
         if self.node is self.base:
@@ -186,6 +198,53 @@ class _Capture:
 
         self.result = rebuild("result", result, without_tensors)
 
+    def portable(self) -> dict[str, Any]:
+        """What a pickle keeps: nodes with the buffers that they stand for beside them."""
+        if other := [k for k, v in self.signature.items() if isinstance(v, SameObject)]:
+            raise JitError(
+                f"the argument {other[0]} is known by its identity only, which a pickle does not "
+                "keep: pass tensors, numbers, texts and containers of these"
+            )
+        state = {path: _Result(type(t), t.uop, _base(t), id(t)) for path, t in self.state.items()}
+        known = {r.base: execute.buffer_of(r.base) for r in state.values()}
+        known.update({base: output.buffer for base, output in self.outputs.items()})
+        return {
+            "replay": self.replay,
+            "signature": self.signature,
+            "names": self.names,
+            "result": self.result,
+            "given": self.given,
+            "state": state,
+            "made": self.made,
+            "memory": known,
+            "outputs": list(self.outputs),
+            "arguments": self.arguments,
+        }
+
+    @staticmethod
+    def restored(parts: dict[str, Any]) -> _Capture:
+        """A capture from what `portable` gave, in memory of its own."""
+        fresh: dict[UOp, UOp] = {}
+        for base in [*parts["memory"], *parts["arguments"]]:
+            fresh[base] = UOp.new_buffer(base.src[1].arg, base.arg, base.dtype)
+        for base, buffer in parts["memory"].items():
+            execute.buffers[fresh[base]] = buffer
+        capture = _Capture(parts["replay"], parts["signature"], parts["names"], parts["result"])
+        capture.given = parts["given"]
+        capture.made = {path: r.moved(fresh) for path, r in parts["made"].items()}
+        tensors: dict[int, TensorCore] = {}
+        for path, r in parts["state"].items():
+            node = r.node.substitute(fresh)
+            capture.state[path] = tensors.setdefault(r.number, r.kind._from_uop(node, False))
+        capture.outputs = {fresh[base]: _Output(fresh[base]) for base in parts["outputs"]}
+        capture.arguments = {fresh[base]: name for base, name in parts["arguments"].items()}
+        written = capture.replay.written_bases
+        for tensor in tensors.values():
+            if id(base_of(_buffer(tensor))) in written:
+                capture.overwritten.add(_base(tensor))
+        capture.seen = live_tensors.count
+        return capture
+
     def result_for(self, arguments: Arguments) -> Any:
         """The function's result, after its kernels have run."""
         table = {base: output.lend() for base, output in self.outputs.items()}
@@ -215,7 +274,11 @@ class TinyJit(Generic[P, R]):
     """Records a function of tensors at its second call and replays it from the third on.
 
     Arguments may be tensors, variables bound to values, nested lists and dictionaries of these, and
-    other values, which must not change. JIT=0 turns it off.
+    other values, which must not change. With `prune`, kernels that depend on nothing which changes
+    from call to call run once only. JIT=0 turns it off.
+
+    What was captured can be pickled: its kernels, with the memory that they use (weights, say), but
+    not the function itself.
 
     >>> @TinyJit
     ... def double(x):
@@ -224,8 +287,8 @@ class TinyJit(Generic[P, R]):
     [0, 2, 4, 6]
     """
 
-    def __init__(self, fxn: Callable[P, R]) -> None:
-        self.fxn = fxn
+    def __init__(self, fxn: Callable[P, R], prune: bool = False) -> None:
+        self.fxn, self.prune = fxn, prune
         functools.update_wrapper(self, fxn)
         self.reset()
 
@@ -240,7 +303,7 @@ class TinyJit(Generic[P, R]):
             return self
         found = instance.__dict__.get(self.fxn.__name__)
         if not isinstance(found, TinyJit):
-            found = TinyJit(functools.partial(self.fxn, instance))
+            found = TinyJit(functools.partial(self.fxn, instance), self.prune)
             instance.__dict__[self.fxn.__name__] = found
         return found
 
@@ -248,6 +311,13 @@ class TinyJit(Generic[P, R]):
     def captured(self) -> CapturedJit | None:
         """What is replayed, once there is something."""
         return None if self.capture is None else self.capture.replay
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.capture is None:
+            raise JitError(
+                f"{_name(self.fxn)} was not captured yet: call it twice before it is pickled"
+            )
+        return (_unpickled, (_name(self.fxn), self.capture.portable()))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if not JIT or is_recording():
@@ -316,7 +386,8 @@ class TinyJit(Generic[P, R]):
         )
 
     def _finish(self, record: Recording, arguments: Arguments, stand_ins: _StandIns) -> _Capture:
-        replay = record.finish([(name, _buffer(t)) for name, t in stand_ins.tensors.items()])
+        inputs = [(name, _buffer(t)) for name, t in stand_ins.tensors.items()]
+        replay = record.finish(inputs, self.prune)
         for number, tensor in enumerate(arguments.tensors.values()):
             replay.check_state(number, _buffer(tensor))
         capture = _Capture(replay, arguments.signature, tuple(arguments.tensors))
@@ -342,6 +413,16 @@ class TinyJit(Generic[P, R]):
         result = capture.result_for(arguments)
         capture.seen = live_tensors.count
         return result
+
+
+def _unpickled(name: str, parts: dict[str, Any]) -> TinyJit[..., Any]:
+    def missing(*_: Any, **__: Any) -> Any:
+        raise JitError(f"{name} was unpickled: its kernels are there, the function is not")
+
+    missing.__name__ = name
+    jit: TinyJit[..., Any] = TinyJit(missing)
+    jit.calls, jit.capture = 2, _Capture.restored(parts)
+    return jit
 
 
 def _name(function: Any) -> str:

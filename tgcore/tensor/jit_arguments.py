@@ -52,7 +52,7 @@ def rebuild(name: str, value: Any, new: Callable[[str, Any], Any]) -> Any:
     return new(name, value)
 
 
-class _SameObject:
+class SameObject:
     """An argument that is compared by identity, and does not keep it alive if it can help it."""
 
     def __init__(self, value: Any) -> None:
@@ -64,7 +64,7 @@ class _SameObject:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, _SameObject) and self.ref() is not None and self.ref() is other.ref()
+            isinstance(other, SameObject) and self.ref() is not None and self.ref() is other.ref()
         )
 
     def __hash__(self) -> int:
@@ -88,7 +88,7 @@ def take_apart(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:
                 signature[path] = _unbound(value, variables)
             else:
                 plain = isinstance(value, _PLAIN)
-                signature[path] = (type(value), value) if plain else _SameObject(value)
+                signature[path] = (type(value), value) if plain else SameObject(value)
     return Arguments(tensors, variables, signature)
 
 
