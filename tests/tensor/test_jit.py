@@ -389,7 +389,7 @@ def test_what_cannot_be_pickled_says_why() -> None:
         pickle.dumps(f)
     for n in range(2):
         f(ready([n]), np.add)
-    with pytest.raises(JitError, match="argument 1 .*identity"):
+    with pytest.raises(JitError, match=r"argument 1 .*identity"):
         pickle.dumps(f)
     g = TinyJit(lambda x: (x + 1).realize())
     for n in range(2):

@@ -105,12 +105,13 @@ class Interop(Creation):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle holds the values; they come back on the same device."""
-        content = bytes(self.data()) if 0 not in self.shape else b""
-        shape = tuple(int(s) for s in self.shape)
-        return (
-            _unpickled,
-            (type(self), content, self.dtype, shape, self.device, self._requires_grad),
-        )
+        content, shape = bytearray(), tuple(self.shape)
+        if 0 not in shape:
+            buffer, shape = self._memory()
+            content = bytearray(buffer.nbytes)
+            buffer.copyout(memoryview(content))
+        facts = (self.dtype, shape, self.device, self._requires_grad)
+        return (_unpickled, (type(self), content, *facts))
 
     # *** out ***
 
@@ -408,7 +409,7 @@ def _dtype_of(kind: np.dtype[Any]) -> DType:
 
 def _unpickled(
     kind: type[Interop],
-    content: bytes,
+    content: bytearray,
     dtype: DType,
     shape: tuple[int, ...],
     device: str,
@@ -416,5 +417,5 @@ def _unpickled(
 ) -> Interop:
     node = UOp.new_buffer(device, len(content) // dtype.itemsize, dtype)
     if content:
-        execute.buffer_of(node).copyin(memoryview(bytearray(content)))
+        execute.buffer_of(node).copyin(memoryview(content))
     return kind._from_uop(node.reshape(shape), requires_grad)
