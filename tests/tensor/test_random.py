@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -147,3 +150,89 @@ def test_wrong_types_are_clear_errors() -> None:
         Tensor.rand(3, dtype="int32")
     with pytest.raises(ValueError, match="low < high"):
         Tensor.randint(3, low=5, high=5)
+
+
+def normal_cdf(v: float) -> float:
+    return (1 + math.erf(v / math.sqrt(2))) / 2
+
+
+BOUND = math.sqrt(6 / 50)  # of glorot_uniform for (20, 30)
+DISTRIBUTIONS = {
+    "uniform": (lambda: Tensor.uniform(4000, low=-3, high=5), lambda v: (v + 3) / 8),
+    "normal": (lambda: Tensor.normal(4000, mean=2, std=0.5), lambda v: normal_cdf((v - 2) / 0.5)),
+    "rand_like": (lambda: Tensor.zeros(4000).rand_like(), lambda v: v),
+    "randn_like": (lambda: Tensor.zeros(4000).randn_like(), normal_cdf),
+    "scaled_uniform": (
+        lambda: Tensor.scaled_uniform(20, 200) * math.sqrt(4000),
+        lambda v: (v + 1) / 2,
+    ),
+    "glorot_uniform": (
+        lambda: Tensor.glorot_uniform(20, 30),
+        lambda v: (v + BOUND) / (2 * BOUND),
+    ),
+    "kaiming_uniform": (
+        lambda: Tensor.kaiming_uniform(40, 100, a=0) * math.sqrt(100 / 6),
+        lambda v: (v + 1) / 2,
+    ),
+    "kaiming_normal": (
+        lambda: Tensor.kaiming_normal(40, 100, a=0) * math.sqrt(100 / 2),
+        normal_cdf,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_distributions(name: str) -> None:
+    draw, cumulative = DISTRIBUTIONS[name]
+    Tensor.manual_seed(99)
+    values = draw().numpy().flatten()
+    assert kolmogorov_smirnov(values, cumulative) < limit(len(values))
+
+
+def chi_square(counts: np.ndarray, expected: np.ndarray) -> float:
+    """The statistic, in standard deviations from its mean (for ten classes or more)."""
+    freedom = len(counts) - 1
+    statistic = float(((counts - expected) ** 2 / expected).sum())
+    return (statistic - freedom) / math.sqrt(2 * freedom)
+
+
+def test_randint_multinomial_and_dropout_have_the_right_shares() -> None:
+    Tensor.manual_seed(7)
+    counts = np.bincount(Tensor.randint(20000, low=0, high=16).numpy(), minlength=16)
+    assert chi_square(counts, np.full(16, 20000 / 16)) < 5
+    weights = np.arange(1, 13, dtype=np.float32)
+    drawn = Tensor(weights).multinomial(20000, replacement=True).numpy()
+    counts = np.bincount(drawn, minlength=12)
+    assert chi_square(counts, 20000 * weights / weights.sum()) < 5
+    with Tensor.train():
+        kept = (Tensor.ones(20000).dropout(0.3) > 0).mean().item()
+    assert abs(kept - 0.7) < 5 * math.sqrt(0.3 * 0.7 / 20000)
+
+
+def test_every_place_of_a_permutation_is_as_likely() -> None:
+    Tensor.manual_seed(8)
+    places = np.array([Tensor.randperm(12).numpy() for _ in range(300)])
+    assert (np.sort(places, axis=1) == np.arange(12)).all()
+    counts = np.array([np.bincount(column, minlength=12) for column in places.T])
+    for row in counts:
+        assert chi_square(row, np.full(12, 300 / 12)) < 5
+
+
+def test_all_languages_give_the_same_numbers() -> None:
+    """The same seed, in kernels of LLVM IR and of C."""
+    program = (
+        "from tgcore import Tensor; Tensor.manual_seed(5);"
+        "print(Tensor.rand(50).tolist(), Tensor.randint(50, high=1000).tolist(),"
+        "Tensor.randperm(20).tolist(), Tensor.random_bits(9).tolist())"
+    )
+    outputs = {
+        renderer: subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "CPU_RENDERER": renderer},
+            capture_output=True,
+            check=True,
+            timeout=100,
+        ).stdout
+        for renderer in ("llvm", "c")
+    }
+    assert outputs["llvm"] == outputs["c"] and len(outputs["c"]) > 500
