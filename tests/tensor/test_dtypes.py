@@ -165,3 +165,10 @@ def test_bitcast_to_wider_and_narrower_types(wide: str) -> None:
 def test_wrong_types_are_clear_errors(wrong: Any) -> None:
     with pytest.raises(DTypeError):
         wrong(Tensor([1.0, 2.0]))
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    x = Tensor([1.0, 2.0])
+    assert (x + np.float64(2)).dtype is dtypes.float32
+    assert (np.float32(2) * x).tolist() == [2, 4] and (x - np.int64(1)).tolist() == [0, 1]
+    assert (x > np.float32(1)).tolist() == [False, True]

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any, Self
 
+import numpy as np
+
 from tgcore.dtype import DType, dtypes, least_upper_dtype, least_upper_float
 from tgcore.errors import DTypeError, ShapeError
 from tgcore.tensor.core import ConstType, DTypeLike, TensorCore, constant, to_dtype
@@ -178,6 +180,8 @@ class Elementwise(Movement):
         if isinstance(value, UOp):
             node = value if value.dtype is not dtypes.index else value.cast(dtypes.default_int)
             return type(self)._from_uop(node.cast(weak_dtype(self.dtype, 0)))
+        if isinstance(value, np.generic):
+            value = value.item()
         if not isinstance(value, (bool, int, float)):
             raise TypeError(
                 f"{what}: an operand must be a Tensor or a number, not {type(value).__name__}; "

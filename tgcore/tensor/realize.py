@@ -28,10 +28,10 @@ from tgcore.tensor.hazards import with_copies
 from tgcore.uop.node import UOp
 from tgcore.uop.ops import Ops
 
-# asked before each run, with the nodes to be run: what else must run then
 # where realised tensors came from, by their BUFFER, so that gradients go on to flow through them
 origins: weakref.WeakKeyDictionary[UOp, UOp] = weakref.WeakKeyDictionary()
 
+# asked before each run, with the nodes to be run: what else must run then
 before_run: list[Callable[[dict[UOp, None]], list[UOp]]] = []
 
 
