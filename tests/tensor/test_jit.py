@@ -509,3 +509,15 @@ def test_what_was_left_to_be_computed_from_weights_keeps_its_value() -> None:
     for _ in range(5):
         assert f(ready([1])).tolist() == [3]
         weight.assign(weight + 1).realize()
+
+
+@only_with_jit
+def test_an_argument_that_is_given_a_gradient_is_refused() -> None:
+    f = TinyJit(lambda x: (x * x).sum().backward().realize())
+
+    def argument() -> Tensor:
+        return ready([2.0]).requires_grad_()
+
+    f(argument())
+    with pytest.raises(JitError, match="argument 0 is given a gradient"):
+        f(argument())

@@ -386,6 +386,12 @@ class TinyJit(Generic[P, R]):
         )
 
     def _finish(self, record: Recording, arguments: Arguments, stand_ins: _StandIns) -> _Capture:
+        for name, tensor in stand_ins.tensors.items():
+            if tensor.grad is not None:
+                raise JitError(
+                    f"the argument {name} is given a gradient, which no replay would do: return "
+                    "the gradient, or let the function keep the tensor as its state"
+                )
         inputs = [(name, _buffer(t)) for name, t in stand_ins.tensors.items()]
         replay = record.finish(inputs, self.prune)
         for number, tensor in enumerate(arguments.tensors.values()):
