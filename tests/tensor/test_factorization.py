@@ -12,6 +12,8 @@ from tests.tensor.helpers import compare
 from tgcore import Tensor
 from tgcore.errors import ShapeError
 
+pytestmark = pytest.mark.once
+
 SHAPES = [(1, 1), (3, 3), (5, 3), (3, 5), (2, 4, 4)]
 
 

@@ -11,6 +11,8 @@ from tgcore import Tensor
 from tgcore.schedule import clear_schedule_cache, create_schedule
 from tgcore.uop import UOp
 
+pytestmark = pytest.mark.once
+
 
 def recurrence(steps: int) -> tuple[Tensor, Tensor]:
     """(the start, what became of it): two nodes a step."""

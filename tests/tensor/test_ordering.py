@@ -39,6 +39,7 @@ def test_sort_keeps_the_order_of_equal_ones(kind: str, descending: bool) -> None
     check_sort(samples((3, 17, 2), kind), 1, descending)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 5, 16])
 def test_long_axes_are_sorted_by_a_network(
