@@ -10,7 +10,9 @@ A replay gives what running the function would give, or is refused:
   what it reads as an argument is told from the same memory read as its state.
 - Before a replay, what was left to be computed and reads memory that the function overwrites is
   computed, and so are assigns that wait; results of the last call that are still in use move.
-- An argument that is also the function's state, and overwritten as one of both, is refused.
+- An argument that is also the function's state, and overwritten as one of both, is refused; so is
+  state that the function replaces by other tensors instead of overwriting it (as far as can be
+  seen: not while somebody else holds on to the old one).
 """
 
 from __future__ import annotations
