@@ -149,7 +149,15 @@ def getenv(name: str, default: int | str) -> Any:
 DEBUG = ContextVar(
     "DEBUG", 0, "1 devices, 2 kernels, 3 optimisations, 4 source, 5 UOps, 6 linear, 7 asm"
 )
-SPEC = ContextVar("SPEC", 0, "1 verifies graphs at stage borders")
+SPEC = ContextVar(
+    "SPEC",
+    0,
+    "1 verifies graphs at stage borders, 2 every node made (and verified graphs as text), "
+    "3 also every node made as text",
+)
+IGNORE_OOB = ContextVar("IGNORE_OOB", 1, "0 proves with z3 that no program leaves its buffers")
+TRACE_REWRITES = ContextVar("TRACE_REWRITES", 0, "1 records every rewrite: graphs, matches, times")
+PROCESS_REPLAY = ContextVar("PROCESS_REPLAY", "", "record: keep every kernel for `tgcore replay`")
 NOOPT = ContextVar("NOOPT", 0, "1 turns the optimiser off")
 JIT = ContextVar("JIT", 1, "0 makes TinyJit call its function each time, 2 replays without graphs")
 PCONTIG = ContextVar(
