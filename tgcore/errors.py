@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class TgcoreError(Exception):
     """The base of all errors that are tgcore's own."""
@@ -15,8 +17,22 @@ class DTypeError(TgcoreError, TypeError):
     """A data type does not fit the op that was asked for."""
 
 
+class RewriteLoopError(TgcoreError):
+    """The rules of a pass undo each other, so that it would never end."""
+
+
 class SpecError(TgcoreError):
-    """A graph holds a node that its level does not allow."""
+    """A graph holds a node that its level does not allow.
+
+    `node` is the node, `level` says where it was found, `family` names the rules that should have
+    allowed it, and `made_by` the code that made it ("" where these are not known).
+    """
+
+    def __init__(
+        self, message: str, node: Any = None, level: str = "", family: str = "", made_by: str = ""
+    ) -> None:
+        self.node, self.level, self.family, self.made_by = node, level, family, made_by
+        super().__init__(message)
 
 
 class KernelOptError(TgcoreError):

@@ -7,7 +7,7 @@ import functools
 import itertools
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -78,7 +78,19 @@ class ContextVar:
             raise RuntimeError(f"context variable {name} is defined twice")
         self.name, self.doc = name, doc
         self.value: Any = getenv(name, default)
+        self.listeners: list[Callable[[Any], None]] = []
         ContextVar.registry[name] = self
+
+    def set(self, value: Any) -> None:
+        """Another value, from now on."""
+        self.value = value
+        for listener in self.listeners:
+            listener(value)
+
+    def on_change(self, listener: Callable[[Any], None]) -> None:
+        """Calls the listener with the value now and whenever it changes."""
+        self.listeners.append(listener)
+        listener(self.value)
 
     def __bool__(self) -> bool:
         return bool(self.value)
@@ -125,12 +137,12 @@ class Context(contextlib.ContextDecorator):
     def __enter__(self) -> Context:
         self.saved.append({name: ContextVar.registry[name].value for name in self.settings})
         for name, value in self.settings.items():
-            ContextVar.registry[name].value = value
+            ContextVar.registry[name].set(value)
         return self
 
     def __exit__(self, *exc: object) -> None:
         for name, value in self.saved.pop().items():
-            ContextVar.registry[name].value = value
+            ContextVar.registry[name].set(value)
 
 
 def getenv(name: str, default: int | str) -> Any:

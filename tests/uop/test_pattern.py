@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tgcore.dtype import dtypes
+from tgcore.errors import RewriteLoopError
 from tgcore.uop import Ops, UOp
 from tgcore.uop.pattern import PatternMatcher, UPat
-from tgcore.uop.rewrite import RewriteLoopError, graph_rewrite
+from tgcore.uop.rewrite import graph_rewrite
 
 I, J = UOp.variable("i", 0, 7), UOp.variable("j", 0, 7)
 

@@ -33,8 +33,9 @@ from tgcore.runtime.encode import NotEncodable, decode_program, encode_program
 from tgcore.uop.node import UOp, sint, to_sint
 from tgcore.uop.ops import GroupOp, Ops
 from tgcore.uop.pattern import PatternMatcher
+from tgcore.uop.render import pyrender
 from tgcore.uop.rewrite import graph_rewrite
-from tgcore.uop.spec import spec_program, verify
+from tgcore.uop.verify import verify_program
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -154,11 +155,11 @@ def make_program(
     matcher = _late_matcher(target, renderer.extra_matcher)
     graph = graph_rewrite(lowered, matcher, name="decompositions")
     if DEBUG >= 5:
-        print(f"{optimized.name}: UOps")
-        print(_listing(graph.toposort()))
+        print(f"{optimized.name}: kernel\n{pyrender(ast)}")
+        print(f"{optimized.name}: UOps\n{pyrender(graph)}")
     program = linearize(graph, target)
     if SPEC:
-        verify(program, spec_program, f"program {ansistrip(optimized.name)}")
+        verify_program(program, f"program {ansistrip(optimized.name)}")
     function_name = re.sub(r"\W", "_", ansistrip(optimized.name))
     source = renderer.render(program, function_name)
     return describe(

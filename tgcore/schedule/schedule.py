@@ -19,7 +19,8 @@ from tgcore.schedule.memory import plan_memory
 from tgcore.schedule.realize import clean_tensor_graph, is_plain_view, realize_map, storage_of
 from tgcore.uop.node import UOp
 from tgcore.uop.ops import Ops
-from tgcore.uop.spec import spec_kernel, spec_tensor, verify
+from tgcore.uop.spec import spec_kernel, spec_tensor
+from tgcore.uop.verify import verify
 
 _CACHE_ENTRIES = 1024
 
@@ -98,7 +99,7 @@ def _without_buffers(sink: UOp) -> tuple[UOp, list[UOp], dict[str, int]]:
 
 def _make_template(structure: UOp, default_device: str) -> _Template:
     if SPEC:
-        verify(structure.toposort(), spec_tensor, "tensor graph")
+        verify(structure, spec_tensor)
     wanted = [_wanted_storage(s) for s in structure.src]
     cleaned = clean_tensor_graph(UOp.sink(*wanted))
     stored = [s for s in cleaned.src if not is_plain_view(s)]
@@ -116,7 +117,7 @@ def _make_template(structure: UOp, default_device: str) -> _Template:
     if SPEC:
         for step in steps:
             if step.ast.op is Ops.SINK:
-                verify(step.ast.toposort(), spec_kernel, "kernel")
+                verify(step.ast, spec_kernel)
     views = plan_memory(steps, {storage_of(o) for o in outputs})
     items = tuple(
         ScheduleItem(step.ast, tuple(views.get(b, b) for b in step.buffers)) for step in steps

@@ -6,10 +6,11 @@ The table of nodes holds them weakly: a node dies with its last user.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import operator
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -41,16 +42,50 @@ def live_nodes() -> int:
 
 _unique_numbers = itertools.count()
 
+# *** who is told of new nodes ***
+
+Observer: TypeAlias = "Callable[[UOp], None]"
+_observer: Observer | None = None
+
+
+def observe_new_nodes(observer: Observer | None) -> None:
+    """From now on the function is called with every node that is made; if it raises, there is no
+    such node. None ends that."""
+    global _observer
+    _observer = observer
+
+
+@contextlib.contextmanager
+def unobserved() -> Iterator[None]:
+    """Nodes that are made in the block are nobody's business."""
+    global _observer
+    saved, _observer = _observer, None
+    try:
+        yield
+    finally:
+        _observer = saved
+
+
+def _observe(node: UOp) -> None:
+    try:
+        assert _observer is not None
+        _observer(node)
+    except BaseException:
+        # the next one who makes it must be told again
+        _nodes.pop((node.op, node.dtype, node.src, node.arg, node.tag), None)
+        raise
+
 
 class UOp(Arithmetic):
     """A node: an op, the type of its value, its sources, and what else the op needs to know.
 
     The facts `shape`, `device`, `ranges`, `bounds` and `key` are computed when first read.
+    `made_by` says where it was made, if somebody wanted that to be kept (see `tgcore.uop.spec`).
     """
 
     __slots__ = (
         *("op", "dtype", "src", "arg", "tag"),
-        *("shape", "device", "ranges", "bounds", "key", "__weakref__"),
+        *("shape", "device", "ranges", "bounds", "key", "made_by", "__weakref__"),
     )
 
     op: Ops
@@ -63,6 +98,7 @@ class UOp(Arithmetic):
     ranges: dict[UOp, None]
     bounds: tuple[Any, Any]
     key: bytes
+    made_by: str
 
     def __new__(
         cls,
@@ -83,6 +119,8 @@ class UOp(Arithmetic):
         new_ref = _Ref(node, _forget)
         new_ref.identity = identity
         _nodes[identity] = new_ref
+        if _observer is not None:
+            _observe(node)
         return node
 
     def __getattr__(self, name: str) -> Any:
@@ -426,9 +464,10 @@ class UOp(Arithmetic):
 
     @staticmethod
     def range(size: Any, number: int | tuple[int, ...], axis: AxisType = AxisType.LOOP) -> UOp:
-        """A loop variable from 0 to size - 1."""
+        """A loop variable from 0 to size - 1, of the size's type."""
         arg = (number, axis) if isinstance(number, int) else (*number, axis)
-        return UOp(Ops.RANGE, dtypes.index, (to_index(size),), arg)
+        end = to_index(size)
+        return UOp(Ops.RANGE, end.dtype, (end,), arg)
 
     @staticmethod
     def variable(name: str, low: int, high: int) -> UOp:
@@ -443,10 +482,15 @@ class UOp(Arithmetic):
         return UOp(Ops.SPECIAL, dtypes.index, (to_index(size),), name)
 
     @staticmethod
+    def buffer(device: str, size: int, dtype: DType, unique: Any) -> UOp:
+        """The memory of so many elements that `unique` tells from others."""
+        src = (UOp(Ops.UNIQUE, arg=unique), UOp(Ops.DEVICE, arg=device))
+        return UOp(Ops.BUFFER, dtype, src, size)
+
+    @staticmethod
     def new_buffer(device: str, size: int, dtype: DType) -> UOp:
         """New memory of so many elements."""
-        unique = UOp(Ops.UNIQUE, arg=next(_unique_numbers))
-        return UOp(Ops.BUFFER, dtype, (unique, UOp(Ops.DEVICE, arg=device)), size)
+        return UOp.buffer(device, size, dtype, next(_unique_numbers))
 
     @staticmethod
     def sink(*effects: UOp, arg: Any = None) -> UOp:

@@ -287,10 +287,12 @@ def _compile(pattern: UPat, function: Callable[..., Any] | None) -> Callable[[UO
 class Rule:
     """One pattern and its function; compiled on the first call."""
 
-    __slots__ = ("function", "pattern", "run", "source_mask")
+    __slots__ = ("function", "location", "pattern", "run", "source_mask")
 
     def __init__(self, pattern: UPat, function: Callable[..., Any]) -> None:
         self.pattern, self.function = pattern, function
+        code = function.__code__
+        self.location = f"{code.co_filename}:{code.co_firstlineno}"
         self.source_mask = _source_mask(pattern)
         self.run: Callable[[UOp, Any], UOp | None] = self._compile_and_run
 
@@ -298,11 +300,6 @@ class Rule:
         compiled: Callable[[UOp, Any], UOp | None] = _compile(self.pattern, self.function)
         self.run = compiled
         return compiled(node, ctx)
-
-    @property
-    def location(self) -> str:
-        """File and line of the rule's function."""
-        return f"{self.function.__code__.co_filename}:{self.function.__code__.co_firstlineno}"
 
 
 class PatternMatcher:
@@ -322,6 +319,16 @@ class PatternMatcher:
         found = [r for r in self.rules if r.pattern.op is None or op in r.pattern.op]
         self.by_op[op] = found
         return found
+
+    def candidates(self, node: UOp) -> list[Rule]:
+        """The rules that may match the node, as far as ops tell."""
+        rules = self.by_op.get(node.op)
+        if rules is None:
+            rules = self._rules_for(node.op)
+        mask = 0
+        for source in node.src:
+            mask |= 1 << source.op
+        return [rule for rule in rules if not rule.source_mask & ~mask]
 
     def rewrite(self, node: UOp, ctx: Any = None) -> UOp | None:
         """What replaces the node, or None if no rule matches."""

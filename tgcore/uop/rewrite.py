@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
-from tgcore.errors import TgcoreError
+from tgcore.errors import RewriteLoopError
+from tgcore.uop import trace
 from tgcore.uop.node import UOp
 from tgcore.uop.pattern import PatternMatcher
 
+Match: TypeAlias = Callable[[UOp, Any], "UOp | None"]
+
 # rewrites of one graph before it is held to be endless, a multiple of its nodes
 _LIMIT_PER_NODE = 2000
-
-
-class RewriteLoopError(TgcoreError):
-    """The rules of a pass undo each other."""
 
 
 def graph_rewrite(
@@ -29,12 +29,17 @@ def graph_rewrite(
     its sources are, and what the rule returns is then entered.
     """
     rewrite = _rewrite_before_sources if bottom_up else _rewrite_after_sources
-    return rewrite(root, matcher, ctx, name)
+    if not trace.wanted():
+        return rewrite(root, matcher.rewrite, ctx, name)
+    with trace.recording(name, root) as recorder:
+        result = rewrite(root, recorder.matcher(matcher), ctx, name)
+        if recorder.record.before is not None:
+            recorder.record.after = result
+    return result
 
 
-def _rewrite_after_sources(root: UOp, matcher: PatternMatcher, ctx: Any, name: str) -> UOp:
+def _rewrite_after_sources(root: UOp, match: Match, ctx: Any, name: str) -> UOp:
     done: dict[UOp, UOp] = {}
-    match = matcher.rewrite
     steps = 0
     # an entry is (node, what it became while waiting for that to be done, or None)
     stack: list[tuple[UOp, UOp | None]] = [(root, None)]
@@ -72,10 +77,9 @@ def _rewrite_after_sources(root: UOp, matcher: PatternMatcher, ctx: Any, name: s
     return done[root]
 
 
-def _rewrite_before_sources(root: UOp, matcher: PatternMatcher, ctx: Any, name: str) -> UOp:
+def _rewrite_before_sources(root: UOp, match: Match, ctx: Any, name: str) -> UOp:
     done: dict[UOp, UOp] = {}
     matched: dict[UOp, UOp] = {}
-    match = matcher.rewrite
     stack: list[tuple[UOp, UOp | None]] = [(root, None)]
     while stack:
         node, became = stack.pop()
