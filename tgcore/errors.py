@@ -35,6 +35,39 @@ class SpecError(TgcoreError):
         super().__init__(message)
 
 
+class OutOfBoundsError(SpecError):
+    """A program may read or write outside its memory.
+
+    `kernel`, `memory` and `size` name the place; `index` and `gate` are readable text (no gate:
+    ""); `values` are those of loop variables, variables and loaded numbers for which the element
+    `position` is accessed.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kernel: str,
+        memory: str,
+        size: int,
+        index: str,
+        gate: str,
+        values: dict[str, int],
+        position: int,
+    ) -> None:
+        self.kernel, self.memory, self.size = kernel, memory, size
+        self.index, self.gate, self.values, self.position = index, gate, values, position
+        super().__init__(message, level="program")
+
+
+class UndecidedBoundsError(SpecError):
+    """Whether a program stays inside its memory could not be decided in the time allowed."""
+
+
+class MissingPackageError(TgcoreError, ImportError):
+    """A package that is only needed for this is not installed."""
+
+
 class KernelOptError(TgcoreError):
     """An optimisation move does not apply to this kernel."""
 

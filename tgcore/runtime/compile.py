@@ -25,7 +25,7 @@ from tgcore.codegen.pipeline import OptimizedKernel
 from tgcore.codegen.program import ProgramSpec
 from tgcore.codegen.target import Target
 from tgcore.dtype import AddrSpace
-from tgcore.helpers import DEBUG, NOOPT, PCONTIG, SPEC, THREADS, ansistrip
+from tgcore.helpers import DEBUG, IGNORE_OOB, NOOPT, PCONTIG, SPEC, THREADS, ansistrip
 from tgcore.plugin import observers
 from tgcore.renderer.base import Compiler, Renderer
 from tgcore.runtime import diskcache
@@ -35,6 +35,7 @@ from tgcore.uop.ops import GroupOp, Ops
 from tgcore.uop.pattern import PatternMatcher
 from tgcore.uop.render import pyrender
 from tgcore.uop.rewrite import graph_rewrite
+from tgcore.uop.validate import validate
 from tgcore.uop.verify import verify_program
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def compile_ahead(kernels: Iterable[UOp], renderer: Renderer, compiler: Compiler
 
 
 def _key(ast: UOp, renderer: Renderer, compiler: Compiler) -> tuple[object, ...]:
-    settings = tuple(setting.value for setting in _SETTINGS)
+    settings = (*(setting.value for setting in _SETTINGS), IGNORE_OOB.value)
     return (ast, renderer.target, renderer.cache_key, compiler.cache_key, settings)
 
 
@@ -107,7 +108,7 @@ def _start(ast: UOp, renderer: Renderer, compiler: Compiler, pool: Executor | No
     """Find the program on disk, or make it: what is returned gives it when called."""
     disk_key = disk_key_of(ast, renderer, compiler)
     # who wants to see or verify the stages of code generation needs them to happen
-    if DEBUG < 5 and not SPEC and (data := diskcache.load(disk_key)) is not None:
+    if DEBUG < 5 and not SPEC and IGNORE_OOB and (data := diskcache.load(disk_key)) is not None:
         try:
             spec, binary = decode_program(data, ast)
         except ValueError:
@@ -160,6 +161,8 @@ def make_program(
     program = linearize(graph, target)
     if SPEC:
         verify_program(program, f"program {ansistrip(optimized.name)}")
+    if not IGNORE_OOB:
+        validate(program, ansistrip(optimized.name))
     function_name = re.sub(r"\W", "_", ansistrip(optimized.name))
     source = renderer.render(program, function_name)
     return describe(

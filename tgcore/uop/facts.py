@@ -166,17 +166,22 @@ def bounds(node: UOp) -> tuple[Any, Any]:
         return (
             (min(usable), max(usable)) if len(usable) == len(node.arg) > 0 else _type_bounds(node)
         )
-    rule = _BOUND_RULES.get(node.op)
-    if rule is None or (dtypes.is_float(node.dtype) and node.op is not Ops.VECTORIZE):
-        return _type_bounds(node)
-    found = rule(node)
+    found = exact_bounds(node)
     if found is None:
         return _type_bounds(node)
     if node.dtype.scalar() is not dtypes.index and dtypes.is_int(node.dtype):
         low, high = _type_bounds(node)
         if found[0] < low or found[1] > high:  # it may wrap around
             return (low, high)
-    return found  # type: ignore[no-any-return]
+    return found
+
+
+def exact_bounds(node: UOp) -> tuple[Any, Any] | None:
+    """The bounds that the value would have if it did not wrap around; None if nothing is known."""
+    rule = _BOUND_RULES.get(node.op)
+    if rule is None or (dtypes.is_float(node.dtype) and node.op is not Ops.VECTORIZE):
+        return None
+    return rule(node)  # type: ignore[no-any-return]
 
 
 _INDEX_LIMIT = 1 << 62
