@@ -74,7 +74,7 @@ def test_junk_under_the_key_is_replaced(disk):
     compiler = CountingCompiler(device.compiler)
     ast = kernel_ast(5.0)
     key = programs.disk_key_of(ast, device.renderer, compiler)
-    for junk in (b"", b"junk", b"tgp2\xff\xff\xff\xff", b"tgp2\x02\0\0\0{}", b"tgp2\x02\0\0\0[]"):
+    for junk in (b"", b"junk", b"tgp3\xff\xff\xff\xff", b"tgp3\x02\0\0\0{}", b"tgp3\x02\0\0\0[]"):
         disk.put(key, junk)
         programs.clear_program_cache()
         compiler.count = 0

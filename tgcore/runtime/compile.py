@@ -29,7 +29,8 @@ from tgcore.helpers import DEBUG, IGNORE_OOB, NOOPT, PCONTIG, SPEC, THREADS, ans
 from tgcore.plugin import observers
 from tgcore.renderer.base import Compiler, Renderer
 from tgcore.runtime import diskcache
-from tgcore.runtime.encode import NotEncodable, decode_program, encode_program
+from tgcore.runtime.encode import decode_program, encode_program
+from tgcore.uop.encode import NotEncodable
 from tgcore.uop.node import UOp, sint, to_sint
 from tgcore.uop.ops import GroupOp, Ops
 from tgcore.uop.pattern import PatternMatcher

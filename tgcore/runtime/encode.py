@@ -1,27 +1,36 @@
-"""Programs as bytes: JSON for what describes them, then the binary. Nothing is unpickled."""
+"""Programs, targets and moves as data, and back. Nothing is unpickled.
+
+A stored program is JSON for what describes it, then the binary.
+"""
 
 from __future__ import annotations
 
-import json
 import struct
+from collections.abc import Iterable
+from dataclasses import fields as fields_of
 from typing import Any, Final
 
 from tgcore.codegen.opt import Opt, OptOps
 from tgcore.codegen.program import Estimates, ProgramSpec
-from tgcore.dtype import dtypes
+from tgcore.codegen.target import Target, TensorCore
+from tgcore.dtype import DType
+from tgcore.uop.encode import (
+    Data,
+    decode_graph,
+    decode_value,
+    encode_graph,
+    encode_value,
+    from_text,
+    to_text,
+)
 from tgcore.uop.node import UOp, sint
 from tgcore.uop.ops import Ops
 
-_MAGIC: Final = b"tgp2"
-_SAFE_ARGS: Final = (int, float, str, bool, type(None))
-
-
-class NotEncodable(ValueError):
-    """The program holds something that has no form as text; it is then not stored."""
+_MAGIC: Final = b"tgp3"
 
 
 def encode_program(spec: ProgramSpec, binary: bytes) -> bytes:
-    """Everything but the AST and the UOps."""
+    """Everything but the AST and the UOps; NotEncodable if something has no form as data."""
     fields = {
         "name": spec.name,
         "function_name": spec.function_name,
@@ -37,12 +46,9 @@ def encode_program(spec: ProgramSpec, binary: bytes) -> bytes:
         "estimates": [
             encode_sint(v) for v in (spec.estimates.ops, spec.estimates.mem, spec.estimates.lds)
         ],
-        "opts": [[o.op.name, o.axis, o.arg] for o in spec.applied_opts],
+        "opts": encode_opts(spec.applied_opts),
     }
-    try:
-        text = json.dumps(fields).encode()
-    except (TypeError, ValueError) as error:
-        raise NotEncodable(str(error)) from None
+    text = to_text(fields).encode()
     return _MAGIC + struct.pack("<I", len(text)) + text + binary
 
 
@@ -52,7 +58,7 @@ def decode_program(data: bytes, ast: UOp) -> tuple[ProgramSpec, bytes]:
         raise ValueError("not a stored program")
     (length,) = struct.unpack("<I", data[4:8])
     try:
-        fields = json.loads(data[8 : 8 + length])
+        fields = from_text(data[8 : 8 + length])
         spec = ProgramSpec(
             name=fields["name"],
             function_name=fields["function_name"],
@@ -68,7 +74,7 @@ def decode_program(data: bytes, ast: UOp) -> tuple[ProgramSpec, bytes]:
             local_size=_decode_sizes(fields["local_size"]),
             threads=fields["threads"],
             estimates=Estimates(*(decode_sint(v) for v in fields["estimates"])),
-            applied_opts=tuple(Opt(OptOps[o], axis, arg) for o, axis, arg in fields["opts"]),
+            applied_opts=decode_opts(fields["opts"]),
         )
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"not a stored program: {error}") from None
@@ -81,40 +87,17 @@ def _as_node(value: sint) -> UOp:
     return value
 
 
-# *** symbolic integers: a list of nodes, sources by position ***
+# *** symbolic integers ***
 
 
-def encode_sint(value: sint) -> Any:
-    """An int as itself, a node as the list of the nodes below it."""
-    if isinstance(value, int):
-        return value
-    positions: dict[UOp, int] = {}
-    nodes: list[Any] = []
-    for node in value.toposort():
-        positions[node] = len(nodes)
-        arg = list(node.arg) if isinstance(node.arg, tuple) else node.arg
-        if node.dtype.count > 1 or not _is_safe(arg) or node.tag is not None:
-            raise NotEncodable(f"{node} has no form as text")
-        nodes.append([node.op.name, node.dtype.name, [positions[s] for s in node.src], arg])
-    return nodes
+def encode_sint(value: sint) -> Data:
+    """An int as itself, a node as its graph."""
+    return value if isinstance(value, int) else encode_graph(value)
 
 
-def _is_safe(arg: Any) -> bool:
-    return all(isinstance(a, _SAFE_ARGS) for a in arg) if isinstance(arg, list) else (
-        isinstance(arg, _SAFE_ARGS)
-    )  # fmt: skip
-
-
-def decode_sint(data: Any) -> sint:
+def decode_sint(data: Data) -> sint:
     """What `encode_sint` made the data of."""
-    if isinstance(data, int):
-        return data
-    nodes: list[UOp] = []
-    for op, dtype, sources, arg in data:
-        src = tuple(nodes[s] for s in sources)
-        kind = getattr(dtypes, dtype)
-        nodes.append(UOp(Ops[op], kind, src, tuple(arg) if isinstance(arg, list) else arg))
-    return nodes[-1]
+    return data if isinstance(data, int) else decode_graph(data)
 
 
 def _encode_sizes(sizes: tuple[sint, ...] | None) -> Any:
@@ -123,3 +106,83 @@ def _encode_sizes(sizes: tuple[sint, ...] | None) -> Any:
 
 def _decode_sizes(data: Any) -> tuple[sint, ...] | None:
     return None if data is None else tuple(decode_sint(s) for s in data)
+
+
+# *** moves ***
+
+
+def encode_opts(opts: Iterable[Opt]) -> Data:
+    """`[["UPCAST", 0, 4], ...]`."""
+    return [[opt.op.name, opt.axis, opt.arg] for opt in opts]
+
+
+def decode_opts(data: Data) -> tuple[Opt, ...]:
+    """The moves that `encode_opts` made the data of."""
+    if not isinstance(data, list):
+        raise ValueError("not a list of moves")
+    return tuple([_decode_opt(item) for item in data])
+
+
+def _decode_opt(data: Data) -> Opt:
+    match data:
+        case [str(name), axis, arg] if name in OptOps.__members__:
+            if all(value is None or type(value) is int for value in (axis, arg)):
+                return Opt(OptOps[name], decode_value(axis), decode_value(arg))
+    raise ValueError(f"not a move: {data!r:.60}")
+
+
+# *** targets ***
+
+_NO_TARGET: Final = Target("")  # for the types of the fields
+_ELEMENTS: Final = {"dtypes": DType, "ops": Ops, "tensor_cores": TensorCore}  # the rest holds ints
+
+
+def encode_target(target: Target) -> Data:
+    """The fields by name; sets in a fixed order."""
+    return {f.name: _encode_field(getattr(target, f.name)) for f in fields_of(target)}
+
+
+def _encode_field(value: Any) -> Data:
+    if isinstance(value, frozenset):
+        return sorted(map(encode_value, value), key=to_text)
+    if isinstance(value, tuple):
+        return [_encode_element(v) for v in value]
+    return encode_value(value)
+
+
+def _encode_element(value: Any) -> Data:
+    if isinstance(value, TensorCore):
+        parts = (value.dims, value.threads, value.dtype_in, value.dtype_out)
+        return [encode_value(part) for part in parts]
+    return encode_value(value)
+
+
+def decode_target(data: Data) -> Target:
+    """The target that `encode_target` made the data of; fields that lack have their defaults."""
+    known = {f.name for f in fields_of(Target)}
+    if not isinstance(data, dict) or not data.keys() <= known or "device" not in data:
+        raise ValueError("not a target, or one with fields that are not known here")
+    return Target(**{name: _decode_field(name, value) for name, value in data.items()})
+
+
+def _decode_field(name: str, data: Data) -> Any:
+    kind = type(getattr(_NO_TARGET, name))
+    if kind not in (frozenset, tuple):
+        value = decode_value(data)
+        if type(value) is not kind:
+            raise ValueError(f"a target's {name} must be of type {kind.__name__}")
+        return value
+    element = _ELEMENTS.get(name, int)
+    if not isinstance(data, list):
+        raise ValueError(f"a target's {name} must be a list")
+    values = [_decode_core(v) if element is TensorCore else decode_value(v) for v in data]
+    if not all(type(v) is element for v in values):
+        raise ValueError(f"a target's {name} must hold elements of type {element.__name__}")
+    return kind(values)
+
+
+def _decode_core(data: Data) -> TensorCore:
+    match [decode_value(item) for item in data] if isinstance(data, list) else None:
+        case [(int(), int(), int()) as dims, int(threads), DType() as source, DType() as target]:
+            return TensorCore(dims, threads, source, target)
+    raise ValueError("not a matrix instruction")
