@@ -34,6 +34,9 @@ def rewritten(node, target=LLVM_TARGET):
 
 
 def var(dtype, name="x", low=None, high=None):
+    if dtypes.is_float(dtype):
+        memory = UOp.define(Ops.DEFINE_GLOBAL, dtype, 1, ord(name))
+        return memory.index(UOp.const(dtypes.int32, 0), dtype=memory.dtype).load()
     if low is None:
         low, high = dtypes.min(dtype), dtypes.max(dtype)
     return UOp(Ops.DEFINE_VAR, dtype, (), (name, low, high))

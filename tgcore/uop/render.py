@@ -24,7 +24,9 @@ from tgcore.uop.ops import AxisType, GroupOp, Ops
 
 NAMESPACE: Final[Mapping[str, Any]] = {
     **{t.__name__: t for t in (UOp, Ops, dtypes, AxisType, AddrSpace, BufferizeInfo)},
-    "Invalid": Invalid, "inf": math.inf, "nan": math.nan,
+    "Invalid": Invalid,
+    "inf": math.inf,
+    "nan": math.nan,
 }
 """What the text may refer to."""
 
@@ -61,9 +63,17 @@ _METHODS: Final = {
     **{op: op.name.lower() for op in (Ops.RECIPROCAL, Ops.CONTIGUOUS, Ops.DETACH)},
 }
 _PREFIX: Final = {
-    Ops.RANGE: "r", Ops.DEFINE_GLOBAL: "data", Ops.DEFINE_LOCAL: "local",
-    Ops.DEFINE_REG: "reg", Ops.BUFFER: "buf", Ops.BUFFER_VIEW: "view", Ops.LOAD: "val",
-    Ops.STORE: "store", Ops.END: "end", Ops.KERNEL: "call", Ops.INDEX: "at",
+    Ops.RANGE: "r",
+    Ops.DEFINE_GLOBAL: "data",
+    Ops.DEFINE_LOCAL: "local",
+    Ops.DEFINE_REG: "reg",
+    Ops.BUFFER: "buf",
+    Ops.BUFFER_VIEW: "view",
+    Ops.LOAD: "val",
+    Ops.STORE: "store",
+    Ops.END: "end",
+    Ops.KERNEL: "call",
+    Ops.INDEX: "at",
 }
 _ALWAYS_NAMED: Final = frozenset(
     {

@@ -77,7 +77,7 @@ _ARITY = {
     **dict.fromkeys(GroupOp.Ternary, 3),
 }
 _FLOAT_ONLY = frozenset(
-    {*(Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.RECIPROCAL), *(Ops.FDIV, Ops.TRUNC, Ops.POW)}
+    {Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.RECIPROCAL, Ops.FDIV, Ops.TRUNC}
 )
 _INT_ONLY = frozenset({Ops.IDIV, Ops.MOD})
 _INT_OR_BOOL = frozenset({Ops.AND, Ops.OR, Ops.XOR})
@@ -791,19 +791,54 @@ spec_program = Spec("program", (*_program, *_shared), vetoes=(_no_index_type,))
 # *** everything that is ever made ***
 
 
+_STORED = frozenset({Ops.BUFFER, Ops.BUFFER_VIEW, Ops.BUFFERIZE, Ops.COPY, Ops.ASSIGN})
+
+
 def legal_wide_index(node: UOp) -> bool:
     """An address on its way: a pointer, positions of any integer type, perhaps a gate."""
     memory, *others = node.src
     pointer = memory_of(memory).dtype
     if not isinstance(pointer, PtrDType):
-        stored = memory_of(memory).op in (Ops.BUFFER, Ops.BUFFER_VIEW, Ops.BUFFERIZE)
+        stored = memory_of(memory).op in _STORED
         return stored and node.dtype is pointer and all(o.dtype is dtypes.index for o in others)
-    fits = node.dtype.base in (pointer.base, pointer) or node.dtype.scalar() is pointer.base
+    if isinstance(node.dtype, PtrDType):  # a type that is emulated is stored as another one
+        fits = node.dtype.base.itemsize == pointer.base.itemsize
+    else:
+        fits = node.dtype.scalar() is pointer.base.scalar()
     plain = all(dtypes.is_int(o.dtype) or o.dtype.scalar() is dtypes.bool for o in others)
     return fits and plain and len(others) > 0
 
 
+def legal_masked_index(gate: UOp, index: UOp) -> bool:
+    """The index of the first lane, where each lane has a gate."""
+    return gate.dtype.scalar() is dtypes.bool and index.dtype is dtypes.index
+
+
 _between = (
+    Family(
+        "masked indices",
+        "WHERE takes a bool for each lane, the index of the first lane, and Invalid",
+        [
+            (
+                UPat(
+                    Ops.WHERE,
+                    dtypes.index,
+                    (UPat(name="gate"), UPat(name="index"), UPat(Ops.CONST, arg=Invalid)),
+                ),
+                legal_masked_index,
+            )
+        ],
+    ),
+    Family(
+        "loops of one step",
+        "an END takes an effect, and ranges or the constants that ranges of size 1 became",
+        [
+            (
+                UPat(Ops.END, dtypes.void, name="node"),
+                lambda node: all(s.op in (Ops.RANGE, Ops.CONST) for s in node.src[1:]),
+            )
+        ],
+    ),
     Family(
         "addresses on their way",
         "an INDEX takes memory, positions of integer types and perhaps a gate",
@@ -835,6 +870,15 @@ _between = (
                 UPat(Ops.BUFFERIZE, src=(UPat(),), any_len=True, name="node"),
                 lambda node: isinstance(node.arg, BufferizeInfo) and _keeps_type(node),
             )
+        ],
+    ),
+    Family(
+        "items of a schedule",
+        "a COPY without sources copies as many elements as its arg says; a BUFFER_VIEW is "
+        "(elements, offset in bytes)",
+        [
+            (UPat(Ops.COPY, src=(), name="node"), lambda node: type(node.arg) is int),
+            (UPat(Ops.BUFFER_VIEW, src=(), name="node"), lambda node: len(node.arg) == 2),
         ],
     ),
     Family("sinks", "a SINK is void", [(UPat(Ops.SINK, dtypes.void), _yes)]),

@@ -81,6 +81,24 @@ def at_work() -> str | None:
     return _active[-1].at_work() if _active else None
 
 
+# what to do with nodes that got new sources from a pass, once it is known that they stay
+_rebuilt: Final[dict[UOp, Callable[[UOp], None]]] = {}
+
+
+def when_settled(node: UOp, action: Callable[[UOp], None]) -> bool:
+    """Whether a pass is putting new sources into this node; then the action is called with it if no
+    rule replaces it: until then its type need not fit those of its sources."""
+    if not _active or _active[-1].rule is not None:
+        return False
+    _rebuilt[node] = action
+    return True
+
+
+def _settle(node: UOp) -> None:
+    if (action := _rebuilt.pop(node, None)) is not None:
+        action(node)
+
+
 class _Recorder:
     """Matches nodes for one rewrite and writes down what happens."""
 
@@ -105,10 +123,11 @@ class _Recorder:
             for rule in matcher.candidates(node):
                 self.rule = rule
                 result = rule.run(node, ctx)
+                self.rule = None
                 if result is not None and result is not node:
-                    self.rule = None
+                    _rebuilt.pop(node, None)
                     return result
-            self.rule = None
+            _settle(node)
             return None
 
         return match
@@ -129,7 +148,9 @@ class _Recorder:
                     totals.matches += 1
                     if keep:
                         self.record.matches.append(Match(rule.location, node, result, seconds))
+                    _rebuilt.pop(node, None)
                     return result
+            _settle(node)
             return None
 
         return match
@@ -147,6 +168,8 @@ def recording(name: str, root: UOp) -> Iterator[_Recorder]:
         yield recorder
     finally:
         _active.pop()
+        if not _active:
+            _rebuilt.clear()
         record = recorder.record
         record.seconds = time.perf_counter() - start
         record.own_seconds = record.seconds - recorder.nested

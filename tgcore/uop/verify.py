@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tgcore.dtype import dtypes
 from tgcore.errors import SpecError
 from tgcore.helpers import SPEC
 from tgcore.uop import trace
@@ -58,7 +59,8 @@ def order_flaw(program: Sequence[UOp]) -> SpecError | None:
         for source in node.src:
             if source not in home:
                 return _flaw(node, f"comes before its source {source}")
-            if home[source] != around[: len(home[source])] and source.op not in _CLOSING:
+            inside = home[source] == around[: len(home[source])]
+            if not inside and source.dtype is not dtypes.void:
                 return _flaw(node, f"is outside of the loop in which its source {source} is made")
         if node.op in _CLOSING:
             opened = node.src[-1]
@@ -125,8 +127,11 @@ def _maker() -> str:
 
 def _check_new_node(node: UOp) -> None:
     node.made_by = _maker()
-    if SPEC.value < 2:
-        return
+    if SPEC.value >= 2 and not trace.when_settled(node, _check_node):
+        _check_node(node)
+
+
+def _check_node(node: UOp) -> None:
     with unobserved():  # what the checks make on the way is not checked in turn
         if not spec_full.allows(node):
             raise violation(node, spec_full, "new node")
