@@ -28,7 +28,7 @@ from tgcore.dtype import AddrSpace
 from tgcore.helpers import DEBUG, IGNORE_OOB, NOOPT, PCONTIG, SPEC, THREADS, ansistrip
 from tgcore.plugin import observers
 from tgcore.renderer.base import Compiler, Renderer
-from tgcore.runtime import diskcache
+from tgcore.runtime import diskcache, recording
 from tgcore.runtime.encode import decode_program, encode_program
 from tgcore.uop.encode import NotEncodable
 from tgcore.uop.node import UOp, sint, to_sint
@@ -42,8 +42,9 @@ from tgcore.uop.verify import verify_program
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-# settings that change what a kernel becomes
-_SETTINGS: Final = (NOOPT, PCONTIG, THREADS)
+SETTINGS: Final = (NOOPT, PCONTIG, THREADS)
+"""The settings that change what a kernel becomes."""
+
 # the packages whose sources decide what a kernel becomes
 _SOURCES: Final = ("uop", "codegen", "renderer", "runtime/compile.py", "dtype.py", "helpers.py")
 
@@ -88,7 +89,7 @@ def compile_ahead(kernels: Iterable[UOp], renderer: Renderer, compiler: Compiler
 
 
 def _key(ast: UOp, renderer: Renderer, compiler: Compiler) -> tuple[object, ...]:
-    settings = (*(setting.value for setting in _SETTINGS), IGNORE_OOB.value)
+    settings = (*(setting.value for setting in SETTINGS), IGNORE_OOB.value)
     return (ast, renderer.target, renderer.cache_key, compiler.cache_key, settings)
 
 
@@ -108,8 +109,9 @@ def clear_program_cache() -> None:
 def _start(ast: UOp, renderer: Renderer, compiler: Compiler, pool: Executor | None = None) -> Job:
     """Find the program on disk, or make it: what is returned gives it when called."""
     disk_key = disk_key_of(ast, renderer, compiler)
-    # who wants to see or verify the stages of code generation needs them to happen
-    if DEBUG < 5 and not SPEC and IGNORE_OOB and (data := diskcache.load(disk_key)) is not None:
+    # who wants to see, verify or record what code generation does needs it to happen
+    unseen = DEBUG < 5 and not SPEC and IGNORE_OOB and not recording.is_on()
+    if unseen and (data := diskcache.load(disk_key)) is not None:
         try:
             spec, binary = decode_program(data, ast)
         except ValueError:
@@ -150,7 +152,7 @@ def make_program(
     ast: UOp, renderer: Renderer, optimized: OptimizedKernel | None = None
 ) -> ProgramSpec:
     """Code generation, without caches and without compiling."""
-    target = renderer.target
+    target, given = renderer.target, optimized is not None
     if optimized is None:
         optimized = optimize(ast, target)
     lowered = lower_kernel(optimized, target)
@@ -166,9 +168,12 @@ def make_program(
         validate(program, ansistrip(optimized.name))
     function_name = re.sub(r"\W", "_", ansistrip(optimized.name))
     source = renderer.render(program, function_name)
-    return describe(
+    spec = describe(
         optimized, program, source=source, function_name=function_name, ast=ast, target=target
     )
+    if recording.is_on():
+        recording.record(spec, renderer, SETTINGS, given)
+    return spec
 
 
 @functools.cache
@@ -254,7 +259,7 @@ def _listing(nodes: Iterable[UOp]) -> str:
 
 def disk_key_of(ast: UOp, renderer: Renderer, compiler: Compiler) -> str:
     """Names everything that the program depends on; the same in every process."""
-    settings = " ".join(repr(setting) for setting in _SETTINGS)
+    settings = " ".join(repr(setting) for setting in SETTINGS)
     return "\n".join(
         [
             ast.key.hex(),
