@@ -1,4 +1,4 @@
-"""The command line: `tgcore devices`, and what plugins add."""
+"""The command line: the commands of the core, and what plugins add."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from tgcore.cli.devices import devices
+from tgcore.cli.replay import replay
 from tgcore.errors import TgcoreError
 from tgcore.plugin import discovery
 
@@ -31,6 +32,7 @@ def cli() -> None:
 
 
 cli.add_command(devices)
+cli.add_command(replay)
 
 
 def _plugin_commands() -> dict[str, click.Command]:
