@@ -11,7 +11,7 @@ import itertools
 import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, TypeAlias
 
 from tgcore.dtype import AddrSpace, DType, Invalid, PtrDType, dtypes
@@ -618,3 +618,8 @@ class BufferizeInfo:
     addrspace: AddrSpace = AddrSpace.GLOBAL
     fixed: bool = False
     repeats: int = 1
+
+    def __repr__(self) -> str:
+        values = [(f.name, getattr(self, f.name), f.default) for f in fields(self)]
+        shown = [f"{name}={value!r}" for name, value, usual in values if value != usual]
+        return f"BufferizeInfo({', '.join(shown)})"

@@ -166,15 +166,6 @@ def _tuple(parts: Sequence[Part]) -> list[Part]:
     return ["(", *_joined(parts), ",)" if len(parts) == 1 else ")"]
 
 
-def _as_one(parts: Sequence[Part]) -> Iterable[Part]:
-    """A tuple's parts, as one argument for `_joined`."""
-    return ["".join(p for p in parts if isinstance(p, str))] if _all_text(parts) else parts
-
-
-def _all_text(parts: Sequence[Part]) -> bool:
-    return all(isinstance(p, str) for p in parts)
-
-
 def _shape(node: UOp) -> list[Part]:
     if node.op is Ops.VCONST:
         return [_literal(node.arg)]
@@ -294,6 +285,14 @@ def _reduce_axis(n: UOp) -> _Form:
     return _method(x.reduce_axis(op, axes), x, "reduce_axis", f"{op}", _literal(axes))
 
 
+def _custom_gradient(n: UOp) -> _Form:
+    if not isinstance(n.arg, str):
+        raise TypeError("only the constructor takes what has no text")
+    first, *inputs = n.src
+    gives = first.with_gradient(n.arg, *inputs)
+    return _method(gives, first, "with_gradient", _literal(n.arg), *_whole(*inputs))
+
+
 def _range(n: UOp) -> _Form:
     (size,), (*number, axis) = n.src, n.arg
     numbers = number[0] if len(number) == 1 else tuple(number)
@@ -383,6 +382,7 @@ _FORMS: Final[dict[Ops, Callable[[UOp], _Form]]] = {
     Ops.LOAD: _load,
     Ops.REDUCE: _reduce,
     Ops.REDUCE_AXIS: _reduce_axis,
+    Ops.CUSTOM_GRADIENT: _custom_gradient,
     Ops.RANGE: _range,
     Ops.SPECIAL: _special,
     Ops.DEFINE_VAR: _variable,
