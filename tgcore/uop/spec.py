@@ -809,6 +809,12 @@ def legal_wide_index(node: UOp) -> bool:
     return fits and plain and len(others) > 0
 
 
+def same_width(address: UOp, value: UOp) -> bool:
+    """A value whose lanes have as many bytes as the elements of memory."""
+    element = address.dtype.base.scalar()
+    return _is_value(value.dtype) and value.dtype.scalar().itemsize == element.itemsize
+
+
 def legal_masked_index(gate: UOp, index: UOp) -> bool:
     """The index of the first lane, where each lane has a gate."""
     return gate.dtype.scalar() is dtypes.bool and index.dtype is dtypes.index
@@ -846,10 +852,21 @@ _between = (
     ),
     Family(
         "accesses on their way",
-        "a LOAD takes an INDEX; a STORE takes what was or will be an address",
+        "a LOAD takes an INDEX; a STORE takes what was or will be an address; values are as wide as "
+        "the elements",
         [
-            (UPat(Ops.LOAD, src=(UPat(Ops.INDEX),), any_len=True), _yes),
-            (UPat(Ops.STORE, dtypes.void, src=(UPat((Ops.INDEX, Ops.LOAD)), UPat())), _yes),
+            (
+                UPat(Ops.LOAD, src=(UPat(Ops.INDEX, name="address"),), any_len=True, name="value"),
+                same_width,
+            ),
+            (
+                UPat(
+                    Ops.STORE,
+                    dtypes.void,
+                    src=(UPat((Ops.INDEX, Ops.LOAD), name="address"), UPat(name="value")),
+                ),
+                same_width,
+            ),
         ],
     ),
     Family(
