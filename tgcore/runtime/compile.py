@@ -25,7 +25,16 @@ from tgcore.codegen.pipeline import OptimizedKernel
 from tgcore.codegen.program import ProgramSpec
 from tgcore.codegen.target import Target
 from tgcore.dtype import AddrSpace
-from tgcore.helpers import DEBUG, IGNORE_OOB, NOOPT, PCONTIG, SPEC, THREADS, ansistrip
+from tgcore.helpers import (
+    DEBUG,
+    IGNORE_OOB,
+    NOOPT,
+    PCONTIG,
+    SPEC,
+    THREADS,
+    TRACE_REWRITES,
+    ansistrip,
+)
 from tgcore.plugin import observers
 from tgcore.renderer.base import Compiler, Renderer
 from tgcore.runtime import diskcache, recording
@@ -109,9 +118,7 @@ def clear_program_cache() -> None:
 def _start(ast: UOp, renderer: Renderer, compiler: Compiler, pool: Executor | None = None) -> Job:
     """Find the program on disk, or make it: what is returned gives it when called."""
     disk_key = disk_key_of(ast, renderer, compiler)
-    # who wants to see, verify or record what code generation does needs it to happen
-    unseen = DEBUG < 5 and not SPEC and IGNORE_OOB and not recording.is_on()
-    if unseen and (data := diskcache.load(disk_key)) is not None:
+    if not _is_watched() and (data := diskcache.load(disk_key)) is not None:
         try:
             spec, binary = decode_program(data, ast)
         except ValueError:
@@ -127,6 +134,12 @@ def _start(ast: UOp, renderer: Renderer, compiler: Compiler, pool: Executor | No
     else:
         result = pool.submit(compiler.compile, spec.source).result
     return functools.partial(_made, spec, result, disk_key, compiler)
+
+
+def _is_watched() -> bool:
+    """Whether somebody sees, verifies or records what code generation does, so that it must be
+    done even if the program is on disk."""
+    return DEBUG >= 5 or bool(SPEC) or not IGNORE_OOB or bool(TRACE_REWRITES) or recording.is_on()
 
 
 def _loaded(spec: ProgramSpec, binary: bytes, compiler: Compiler) -> tuple[ProgramSpec, bytes]:
