@@ -10,6 +10,7 @@ import click
 
 from tgcore.cli.devices import devices
 from tgcore.cli.replay import replay
+from tgcore.cli.rewrites import rewrites
 from tgcore.errors import TgcoreError
 from tgcore.plugin import discovery
 
@@ -33,6 +34,7 @@ def cli() -> None:
 
 cli.add_command(devices)
 cli.add_command(replay)
+cli.add_command(rewrites)
 
 
 def _plugin_commands() -> dict[str, click.Command]:

@@ -297,9 +297,13 @@ class Rule:
         self.run: Callable[[UOp, Any], UOp | None] = self._compile_and_run
 
     def _compile_and_run(self, node: UOp, ctx: Any) -> UOp | None:
-        compiled: Callable[[UOp, Any], UOp | None] = _compile(self.pattern, self.function)
-        self.run = compiled
-        return compiled(node, ctx)
+        self.prepare()
+        return self.run(node, ctx)
+
+    def prepare(self) -> None:
+        """Compile the rule, if that was not done yet."""
+        if self.run == self._compile_and_run:
+            self.run = _compile(self.pattern, self.function)
 
 
 class PatternMatcher:

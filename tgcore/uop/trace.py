@@ -137,6 +137,7 @@ class _Recorder:
 
         def match(node: UOp, ctx: Any) -> UOp | None:
             for rule in matcher.candidates(node):
+                rule.prepare()
                 self.rule, nested, start = rule, self.nested, clock()
                 result = rule.run(node, ctx)
                 seconds = clock() - start - (self.nested - nested)
