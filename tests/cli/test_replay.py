@@ -139,6 +139,66 @@ def test_the_package_that_is_needed_is_named(recording, tmp_path):
     assert f"{count(recording)} not replayable" in text
 
 
+PLUGIN = """
+from tgcore.errors import DeviceError
+from tgcore.plugin import BackendDescription
+from tgcore.plugin.hookspecs import hookimpl
+
+TGCORE_CONTRACT = (1, 0)
+
+def open_device(name, index):
+    from tg_made_up.language import MadeUpRenderer
+    raise DeviceError("there is no such chip in this machine")
+
+@hookimpl
+def tgcore_describe_backend():
+    return BackendDescription("MADEUP", priority=1, open=open_device)
+"""
+LANGUAGE = """
+from tgcore.renderer.llvm import LLVMRenderer
+
+class MadeUpRenderer(LLVMRenderer):
+    pass
+"""
+RECORD_MADE_UP = """
+from tg_made_up.language import MadeUpRenderer
+from tgcore.codegen.target import Target
+from tgcore.dtype import dtypes
+from tgcore.runtime.compile import make_program
+from tgcore.uop import Ops, UOp
+
+i = UOp.range(8, 0)
+target = Target("MADEUP", ops=MadeUpRenderer.supported_ops())
+out, a = (UOp.define(Ops.DEFINE_GLOBAL, dtypes.float32, 8, n) for n in range(2))
+ast = UOp.sink(out.index(i).store(a.index(i) + a.index(i)).end(i))
+make_program(ast, MadeUpRenderer(target))
+"""
+
+
+def test_a_back_end_without_its_device_needs_its_package_only(tmp_path):
+    package, info = tmp_path / "tg_made_up", tmp_path / "tg_made_up-1.0.dist-info"
+    package.mkdir()
+    info.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "plugin.py").write_text(PLUGIN)
+    (package / "language.py").write_text(LANGUAGE)
+    (package / "broken.py").write_text("import no_such_library")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tg-made-up\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[tgcore.backends]\nMADEUP = tg_made_up.plugin\n")
+    path = tmp_path / "kernels.sqlite"
+    here = {**os.environ, "DEBUG": "0", "SPEC": "0", "PROCESS_REPLAY": str(path)}
+    there = {**here, "PYTHONPATH": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", RECORD_MADE_UP], env=there, check=True)
+    command = [sys.executable, "-m", "tgcore.cli", "replay", "--jobs", "1", str(path)]
+    for environment, status, message in (
+        (there, 0, "1 kernel: 1 equal"),
+        (here, 2, "fix: pip install tg-made-up"),
+    ):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (status, "")
+        assert message in done.stdout
+
+
 def with_ast(change):
     def edit(text):
         kernel = json.loads(text)
