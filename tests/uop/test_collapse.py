@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.uop.brute_force import assignments, value_of
-from tgcore.dtype import dtypes
+from tgcore.dtype import Invalid, dtypes
 from tgcore.uop import AxisType, Ops, UOp
 from tgcore.uop.collapse import pm_reduce_collapse
 from tgcore.uop.rewrite import graph_rewrite
@@ -82,3 +82,44 @@ def test_a_sum_of_a_solvable_and_another_term_keeps_a_loop_for_that_only() -> No
     result = collapsed(counted + table.index(R))
     loops = [node for node in result.toposort() if node.op is Ops.REDUCE]
     assert len(loops) == 1 and loops[0].src[0] is table.index(R)
+
+
+# *** memory is read inside its bounds only ***
+
+
+def reads_of(graph: UOp, memory: UOp) -> list[UOp]:
+    return [n for n in graph.toposort() if n.op is Ops.INDEX and n.src[0] is memory]
+
+
+def test_a_condition_that_reads_memory_reads_it_only_inside() -> None:
+    flags = UOp.define(Ops.DEFINE_GLOBAL, dtypes.int32, 6, 1)
+    values = UOp.define(Ops.DEFINE_GLOBAL, dtypes.int32, 6, 2)
+    condition = R.alu(Ops.CMPEQ, N) & (flags.index(R) < 3)
+    picked = collapsed(condition.where(values.index(R), number(0)))
+    for memory in (flags, values):
+        (access,) = reads_of(picked, memory)
+        valid, index, otherwise = access.src[1].src
+        assert index is N and otherwise.arg is Invalid
+        assert all(
+            0 <= chosen["n"] < 6
+            for chosen in assignments([N])
+            if memory is flags and value_of(valid, chosen)
+        )
+
+
+def test_a_position_that_is_a_choice_is_gated_too() -> None:
+    table = UOp.define(Ops.DEFINE_GLOBAL, dtypes.int32, 4, 1)
+    chosen = (R < 2).where(R, R + -2)
+    picked = collapsed(R.alu(Ops.CMPEQ, N).where(table.index(chosen), number(0)))
+    (access,) = reads_of(picked, table)
+    assert access.src[1].op is Ops.WHERE and access.src[1].src[2].arg is Invalid
+
+
+def test_a_gather_of_a_gather_reads_no_position_that_is_outside() -> None:
+    first = UOp.define(Ops.DEFINE_GLOBAL, dtypes.int32, 6, 1)
+    second = UOp.define(Ops.DEFINE_GLOBAL, dtypes.int32, 4, 2)
+    place = first.index(R).cast(dtypes.index)
+    inner = ((place < 0).logical_not() & (place < 4)).where(place, Invalid)
+    picked = collapsed(R.alu(Ops.CMPEQ, N).where(second.index(inner), number(0)))
+    for access in reads_of(picked, first) + reads_of(picked, second):
+        assert access.src[1].op is Ops.WHERE and access.src[1].src[2].arg is Invalid

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -182,3 +184,47 @@ def test_gates_of_lanes_are_no_constant_of_the_address() -> None:
     lanes = UOp.const(dtypes.bool.vec(2), (False, True))
     address = UOp(Ops.WHERE, dtypes.index, (lanes, UOp.const(dtypes.index, 0), UOp.invalid()))
     assert simplify(address) is address
+
+
+# *** conditions are never lost ***
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x * 2,
+        lambda x: x * 0,
+        lambda x: x % 1,
+        lambda x: x // 5,
+        lambda x: x.maximum(9),
+        lambda x: x + 1,
+    ],
+    ids=["doubled", "times 0", "modulo 1", "divided", "at least 9", "plus 1"],
+)
+def test_an_index_whose_value_is_known_keeps_its_condition(use: Callable[[UOp], UOp]) -> None:
+    valid = I < 3
+    for index in (UOp.const(dtypes.index, 4), J):
+        simplified = simplify(use(valid.where(index, Invalid)))
+        assert simplified.op is Ops.WHERE and simplified.src[0] is valid
+        assert simplified.src[2].arg is Invalid
+
+
+def test_what_an_index_reads_keeps_its_own_gate() -> None:
+    table = UOp.define(Ops.DEFINE_GLOBAL, dtypes.int32, 4, 1)
+    inside = (I < 4).where(I, Invalid)
+    position = table.index(inside).cast(dtypes.index) + I % 4
+    # the read happens whether or not the condition on the address holds
+    found = simplify_given(position, I < 4)
+    assert table.index(inside) in found.toposort()
+    assert all(node.op is not Ops.MOD for node in found.toposort())
+
+
+def test_a_condition_on_a_machine_integer_keeps_its_type() -> None:
+    x = UOp(Ops.DEFINE_VAR, dtypes.uint8, (), ("x", 20, 22))
+    assert simplify_given(x.cast(dtypes.index), x < 22) is x.cast(dtypes.index)
+    assert simplify_given(x.maximum(21).cast(dtypes.index), x < 22) is I.const_like(21)
+
+
+def test_no_divisor_becomes_zero_where_the_condition_does_not_hold() -> None:
+    divisor = I.maximum(1)
+    assert simplify_given(J * 7 // divisor, (I < 1).logical_not()) is simplify(J * 7 // divisor)

@@ -248,7 +248,7 @@ def _pick_one(bound: list[UOp], free: list[UOp], value: UOp, r: UOp) -> UOp | No
         if position is None:
             continue
         inside = (position < 0).logical_not() & (position < r.src[0])
-        others = [c.substitute_ranges({r: position}) for c in bound if c is not clause]
+        others = [_substitute_gated(c, r, position, inside) for c in bound if c is not clause]
         valid = simplify(functools.reduce(lambda a, b: a & b, [inside, *others, *free]))
         picked = _substitute_gated(value, r, position, valid)
         return valid.where(picked, picked.const_like(0))
@@ -262,9 +262,7 @@ def _substitute_gated(value: UOp, r: UOp, position: UOp, valid: UOp) -> UOp:
         if node.op is Ops.INDEX and r in node.ranges:
             src = [table.get(s, s) for s in node.src]
             gated = [
-                valid.where(s, Invalid)
-                if r in old.ranges and old.dtype.scalar() is dtypes.index and s.op is not Ops.WHERE
-                else s
+                valid.where(s, Invalid) if r in old.ranges else s
                 for s, old in zip(src[1:], node.src[1:])
             ]
             table[node] = node.replace(src=(src[0], *gated))

@@ -9,6 +9,7 @@ on top: `where(valid, index, Invalid)`.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 from tgcore.dtype import DType, Invalid, can_lossless_cast, dtypes
@@ -457,16 +458,23 @@ pm_index = PatternMatcher(
             less_of_sums,
         ),
         ((_xi < _c1) & (_x < _c2), less_and_less),
-        (
-            UPat(GroupOp.ALU, name="node", src=None),
-            lambda node: apply_to_valid(node) if _may_be_invalid(node) else None,
-        ),
     ]
 )
 
 
 def _may_be_invalid(node: UOp) -> bool:
     return any(s.op is Ops.WHERE and s.dtype.scalar() is dtypes.index for s in node.src)
+
+
+# before all else: the other rules would lose the condition of an index that they do not need
+pm_invalid = PatternMatcher(
+    [
+        (
+            UPat(GroupOp.ALU, name="node", src=None),
+            lambda node: apply_to_valid(node) if _may_be_invalid(node) else None,
+        ),
+    ]
+)
 
 
 # *** conditions that tell something about the index they guard ***
@@ -502,7 +510,11 @@ def parse_limit(clause: UOp) -> tuple[UOp, bool, int] | None:
 
 
 def simplify_given(expression: UOp, valid: UOp) -> UOp:
-    """The expression simplified for where the condition holds."""
+    """The expression simplified for where the condition holds.
+
+    It will be computed where the condition does not hold, too: so what it reads from memory keeps
+    its own gates, and no divisor becomes 0.
+    """
     limits: dict[UOp, list[int]] = {}
     for clause in split_conditions(valid):
         parsed = parse_limit(clause)
@@ -512,40 +524,63 @@ def simplify_given(expression: UOp, valid: UOp) -> UOp:
             found[1 if upper else 0] = min(found[1], limit) if upper else max(found[0], limit)
     below = expression.toposort()
     for number, (subject, (low, high)) in enumerate(limits.items()):
-        if low > high or subject.op is Ops.CONST:
+        if low > high or subject.op is Ops.CONST or subject.dtype.count > 1:
             continue
-        narrowed = UOp.variable(f"_given{number}", low, high)
+        simpler = None
         if subject in below and subject is not expression:
-            trial = simplify(expression.substitute({subject: narrowed}))
+            narrowed = UOp(Ops.DEFINE_VAR, subject.dtype, (), (f"_given{number}", low, high))
+            table = {**_reads(below), subject: narrowed}
+            trial = simplify(expression.substitute(table))
             restored = simplify(trial.substitute({narrowed: subject}))
             if restored is not expression and _cost(restored) <= _cost(expression):
-                expression = restored
-                below = expression.toposort()
+                simpler = restored
         else:
-            expression = _narrow_sum(expression, subject, low, high)
+            simpler = _narrow_sum(expression, below, subject, low, high)
+        if simpler is not None and _divides_as_safely(simpler, expression):
+            expression = simpler
             below = expression.toposort()
     return expression
 
 
-def _narrow_sum(expression: UOp, subject: UOp, low: int, high: int) -> UOp:
+def _reads(nodes: Iterable[UOp]) -> dict[UOp, UOp]:
+    """A table that keeps a substitution from looking into what is read from memory."""
+    return {n: n for n in nodes if n.op in (Ops.INDEX, Ops.LOAD)}
+
+
+def _divides_as_safely(simpler: UOp, expression: UOp) -> bool:
+    return _divides_safely(simpler) or not _divides_safely(expression)
+
+
+def _divides_safely(expression: UOp) -> bool:
+    return not any(
+        n.op in (Ops.IDIV, Ops.MOD) and n.src[1].vmin <= 0 <= n.src[1].vmax
+        for n in expression.toposort()
+    )
+
+
+def _narrow_sum(
+    expression: UOp, below: dict[UOp, None], subject: UOp, low: int, high: int
+) -> UOp | None:
     """Uses a limit on a sum a + b + c: all but one range may be solved for that one."""
     terms, constant = split_sum(subject)
     candidates = [
         (t, f) for t, f in terms.items() if f in (1, -1) and t.op in (Ops.RANGE, Ops.DEFINE_VAR)
     ]
     for term, factor in candidates:
+        if term not in below:
+            continue
         others = {t: f for t, f in terms.items() if t is not term}
         stand_in = UOp.variable("_sum", low, high)
         # term = (stand_in - others - constant) / factor
         rest = [(t, -f * factor) for t, f in others.items()]
         solved = join_sum([(stand_in, factor), *rest], -constant * factor)
-        trial = simplify(expression.substitute({term: solved}))
-        if any(term in t.toposort() for t in (trial,)):
+        trial = simplify(expression.substitute({**_reads(below), term: solved}))
+        if term in trial.toposort():
             continue
         restored = simplify(trial.substitute({stand_in: subject}))
         if _cost(restored) < _cost(expression):
             return restored
-    return expression
+    return None
 
 
 def _cost(expression: UOp) -> int:
@@ -571,7 +606,7 @@ pm_valid = PatternMatcher(
 )
 
 symbolic_simple = pm_constants + pm_identities
-symbolic = symbolic_simple + pm_index
+symbolic = pm_invalid + symbolic_simple + pm_index
 symbolic_with_valid = symbolic + pm_valid
 
 

@@ -267,6 +267,7 @@ class _Names:
     def __init__(self) -> None:
         self.done: dict[UOp, tuple[int, str]] = {}
         self.taken: set[str] = set()
+        self.floats = 0  # numbered: an index is not read for what its floats are made of
 
     def text(self, root: UOp) -> str:
         """The expression on one line."""
@@ -281,6 +282,9 @@ class _Names:
 
     def _entry(self, node: UOp) -> tuple[int, str]:
         parts = [self.done[s] for s in node.src]
+        if dtypes.is_float(node.dtype) and node.op not in _NAMED:
+            self.floats += 1
+            return (9, f"{node.dtype.scalar().name}#{self.floats}")
         if node.op in _SIGNS:
             return self._infix(node, parts)
         if node.op in (Ops.CONST, Ops.VCONST):
