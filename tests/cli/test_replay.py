@@ -29,6 +29,7 @@ def recording(tmp_path_factory):
     """What a process recorded with the C renderer."""
     path = tmp_path_factory.mktemp("replay") / "kernels.sqlite"
     settings = {"PROCESS_REPLAY": str(path), "CPU_RENDERER": "c", "DEV": "CPU", "DEBUG": "0"}
+    settings |= dict.fromkeys(("NOOPT", "PCONTIG", "THREADS"), "0")
     subprocess.run([sys.executable, "-c", PROGRAM], env={**os.environ, **settings}, check=True)
     return path
 

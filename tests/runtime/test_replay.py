@@ -32,6 +32,10 @@ from tgcore.uop.node import UOp
 from tgcore.uop.ops import AxisType, Ops
 
 
+# what the tests speak of, whatever the environment asks for
+DEFAULTS = {"SPEC": 0, "IGNORE_OOB": 1, "DEBUG": 0, "NOOPT": 0, "PCONTIG": 0, "THREADS": 0}
+
+
 def forget():
     programs.clear_program_cache()
     execute.clear_kernel_cache()
@@ -43,7 +47,7 @@ def file(tmp_path):
     """A file that kernels are recorded in while the test runs."""
     forget()
     path = tmp_path / "kernels.sqlite"
-    with Context(PROCESS_REPLAY=str(path), SPEC=0, IGNORE_OOB=1, DEBUG=0):
+    with Context(**DEFAULTS, PROCESS_REPLAY=str(path)):
         yield path
     forget()
 
@@ -101,7 +105,7 @@ def recorded(tmp_path_factory):
     forget()
     path = tmp_path_factory.mktemp("replay") / "models.sqlite"
     asts = []
-    settings = {"SPEC": 0, "IGNORE_OOB": 1, "DEBUG": 0, "PROCESS_REPLAY": str(path)}
+    settings = {**DEFAULTS, "PROCESS_REPLAY": str(path)}
 
     def keep(name, device, kernel):
         asts.append(kernel)
@@ -109,9 +113,10 @@ def recorded(tmp_path_factory):
     with Context(**settings), observers.listen(observers.kernel_scheduled, keep):
         run_models()
         target = Device[DEVICE].renderer.target
-        c = CRenderer(replace(target, ops=CRenderer.supported_ops()))
-        for ast in asts:
-            programs.make_program(ast, c)
+        for language in (CRenderer, LLVMRenderer):
+            renderer = language(replace(target, ops=language.supported_ops()))
+            for ast in asts:
+                programs.make_program(ast, renderer)
     forget()
     return read(path), asts
 
