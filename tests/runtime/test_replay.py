@@ -31,7 +31,6 @@ from tgcore.uop.encode import decode_graph, encode_graph, from_text, to_text
 from tgcore.uop.node import UOp
 from tgcore.uop.ops import AxisType, Ops
 
-
 # what the tests speak of, whatever the environment asks for
 DEFAULTS = {"SPEC": 0, "IGNORE_OOB": 1, "DEBUG": 0, "NOOPT": 0, "PCONTIG": 0, "THREADS": 0}
 

@@ -14,7 +14,16 @@ from typing import Final
 
 from tgcore.codegen.program import ProgramSpec
 from tgcore.errors import TgcoreError
-from tgcore.helpers import DEBUG, NOOPT, PCONTIG, THREADS, ansilen, ansistrip, colored
+from tgcore.helpers import (
+    DEBUG,
+    IGNORE_OOB,
+    NOOPT,
+    PCONTIG,
+    THREADS,
+    ansilen,
+    ansistrip,
+    colored,
+)
 from tgcore.plugin import observers
 from tgcore.runtime.buffer import Buffer
 from tgcore.runtime.compile import compile_ahead, get_program
@@ -94,12 +103,12 @@ def _dims(sizes: tuple[sint, ...] | None, variables: Mapping[str, int]) -> Dims:
 
 
 _MOST_KERNELS: Final = 4096  # kept loaded; the oldest goes first
-_kernels: dict[tuple[UOp, str, int, int, int], Kernel] = {}
+_kernels: dict[tuple[UOp, str, int, int, int, int], Kernel] = {}
 
 
 def kernel_for(ast: UOp, device_name: str) -> Kernel:
     """The kernel on that device; compiled and loaded on first use."""
-    key = (ast, device_name, NOOPT.value, PCONTIG.value, THREADS.value)
+    key = (ast, device_name, NOOPT.value, PCONTIG.value, THREADS.value, IGNORE_OOB.value)
     found = _kernels.get(key)
     device = Device[device_name]
     if found is None or found.device is not device:  # new, or the device was closed meanwhile

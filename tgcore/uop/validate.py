@@ -272,9 +272,11 @@ class _Names:
     def text(self, root: UOp) -> str:
         """The expression on one line."""
         for node in root.toposort(lambda n: n not in self.done):
-            self.done[node] = self._entry(node)
-        found = self.done[root][1]
-        return found if len(found) <= _LONGEST else found[:_LONGEST] + "..."
+            strength, text = self._entry(node)
+            if len(text) > _LONGEST:  # what is used twice is written twice: this could explode
+                text = text[:_LONGEST] + "..."
+            self.done[node] = (strength, text)
+        return self.done[root][1]
 
     def knows(self, leaf: UOp) -> bool:
         """Whether the leaf was named in some text."""
@@ -282,13 +284,13 @@ class _Names:
 
     def _entry(self, node: UOp) -> tuple[int, str]:
         parts = [self.done[s] for s in node.src]
+        if node.op in (Ops.CONST, Ops.VCONST):
+            return (9, str(node.arg)) if str(node.arg)[0] != "-" else (5, str(node.arg))
         if dtypes.is_float(node.dtype) and node.op not in _NAMED:
             self.floats += 1
             return (9, f"{node.dtype.scalar().name}#{self.floats}")
         if node.op in _SIGNS:
             return self._infix(node, parts)
-        if node.op in (Ops.CONST, Ops.VCONST):
-            return (9, str(node.arg)) if str(node.arg)[0] != "-" else (5, str(node.arg))
         if node.op is Ops.WHERE:
             condition, yes, no = (self._inside(p, 0) for p in parts)
             return (-1, f"{yes} if {condition} else {no}")
@@ -307,9 +309,10 @@ class _Names:
 
     def _unique(self, node: UOp, parts: Iterable[str]) -> str:
         text = self._plain(node, ", ".join(parts))
-        while text in self.taken and node.op in _NAMED:  # another that looks the same
-            text += "'"
-        self.taken.add(text)
+        if node.op in _NAMED:
+            while text in self.taken:  # another that looks the same
+                text += "'"
+            self.taken.add(text)
         return text
 
     def _plain(self, node: UOp, inner: str) -> str:
