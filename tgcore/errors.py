@@ -72,8 +72,12 @@ class KernelOptError(TgcoreError):
     """An optimisation move does not apply to this kernel."""
 
 
-class ScheduleError(TgcoreError):
+class ScheduleError(TgcoreError, ValueError):
     """A tensor graph cannot be cut into kernels, e.g. because an assign aliases what it reads."""
+
+
+class CodegenError(TgcoreError, RuntimeError):
+    """A kernel could not be turned into a program, by a fault of the compiler or of a renderer."""
 
 
 class CompileError(TgcoreError):

@@ -25,6 +25,7 @@ from tgcore.codegen.pipeline import OptimizedKernel
 from tgcore.codegen.program import ProgramSpec
 from tgcore.codegen.target import Target
 from tgcore.dtype import AddrSpace
+from tgcore.errors import CodegenError
 from tgcore.helpers import (
     DEBUG,
     IGNORE_OOB,
@@ -45,6 +46,7 @@ from tgcore.uop.ops import GroupOp, Ops
 from tgcore.uop.pattern import PatternMatcher
 from tgcore.uop.render import pyrender
 from tgcore.uop.rewrite import graph_rewrite
+from tgcore.uop.stage import stage
 from tgcore.uop.validate import validate
 from tgcore.uop.verify import verify_program
 
@@ -165,6 +167,11 @@ def make_program(
     ast: UOp, renderer: Renderer, optimized: OptimizedKernel | None = None
 ) -> ProgramSpec:
     """Code generation, without caches and without compiling."""
+    with stage(f"making a kernel for {renderer.target.device}", ast, CodegenError):
+        return _make_program(ast, renderer, optimized)
+
+
+def _make_program(ast: UOp, renderer: Renderer, optimized: OptimizedKernel | None) -> ProgramSpec:
     target, given = renderer.target, optimized is not None
     if optimized is None:
         optimized = optimize(ast, target)

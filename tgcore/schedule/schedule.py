@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from tgcore.errors import ScheduleError
 from tgcore.helpers import PCONTIG, SPEC
 from tgcore.schedule.bufferize import remove_costly_buffers
 from tgcore.schedule.indexing import apply_ranges, assign_ranges
@@ -20,6 +21,7 @@ from tgcore.schedule.realize import clean_tensor_graph, is_plain_view, realize_m
 from tgcore.uop.node import UOp
 from tgcore.uop.ops import Ops
 from tgcore.uop.spec import spec_kernel, spec_tensor
+from tgcore.uop.stage import stage
 from tgcore.uop.verify import verify
 
 _CACHE_ENTRIES = 1024
@@ -58,7 +60,8 @@ def create_schedule(sink: UOp, default_device: str = "") -> Schedule:
     template = _cache.get(key)
     if template is None:
         _hits_and_misses[1] += 1
-        template = _make_template(structure, default_device)
+        with stage("cutting a graph into kernels", structure, ScheduleError):
+            template = _make_template(structure, default_device)
         _cache[key] = template
         if len(_cache) > _CACHE_ENTRIES:
             _cache.popitem(last=False)
@@ -83,7 +86,7 @@ def _without_buffers(sink: UOp) -> tuple[UOp, list[UOp], dict[str, int]]:
             variable, value = node.unbind()
             name = variable.arg[0]
             if variables.setdefault(name, value) != value:
-                raise ValueError(
+                raise ScheduleError(
                     f"variable {name!r} is bound to both {variables[name]} and {value} "
                     "in one graph; use variables of two names"
                 )

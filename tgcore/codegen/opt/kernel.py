@@ -51,6 +51,13 @@ class Opt:
     axis: int | None = None
     arg: int | None = None
 
+    def __repr__(self) -> str:
+        """As it is written in a test or a list of moves: `Opt(OptOps.UNROLL, 1, 16)`."""
+        parts = [self.op, self.axis, self.arg]
+        while parts[-1] is None:
+            parts.pop()
+        return f"Opt({', '.join(map(str, parts))})"
+
 
 _LOOPS = (AxisType.LOOP, AxisType.GLOBAL)
 
