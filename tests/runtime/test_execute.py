@@ -73,6 +73,26 @@ def test_source_is_shown(capsys):
     assert "void E_32_16" in capsys.readouterr().out.replace("@", "")
 
 
+SHOWN = {  # from this level on, of a kernel that is new
+    3: r": Opt\(OptOps\.",
+    4: r"\bvoid ",  # the source of a function
+    5: r"\nresult = ",
+    6: r": linear program\n",
+    7: r"\n.*\bretq?\s*\n",
+}
+
+
+def test_each_level_shows_what_it_promises_beside_what_those_below_show(capsys):
+    a = tensor(np.ones((32, 64), "f"))
+    for level in range(2, 8):
+        with Context(DEBUG=level):
+            realize(a * 7.0 + 100.5 + level)
+        text = ansistrip(capsys.readouterr().out)
+        assert [n for n, part in SHOWN.items() if re.search(part, text)] == [
+            n for n in SHOWN if n <= level
+        ]
+
+
 def test_large_numbers_are_shown_in_larger_units(capsys, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     execute.report("X", "name", 3, 1e-3, (10**12, 10**11, 10**11))

@@ -15,9 +15,9 @@ from tests.uop.golden_graphs import FOLDER, GRAPHS, SCALAR, kernel, program
 from tgcore import Tensor
 from tgcore.dtype import AddrSpace, Invalid, dtypes
 from tgcore.schedule import create_schedule
-from tgcore.uop import AxisType, Ops, UOp
+from tgcore.uop import AxisType, Ops, UOp, render
 from tgcore.uop.node import BufferizeInfo, unobserved
-from tgcore.uop.render import pyeval, pyrender, survives
+from tgcore.uop.render import node_survives, pyeval, pyrender, survives
 
 I = UOp.range(8, 0)
 X = UOp.buffer("TEST", 12, dtypes.float32, 0).reshape((3, 4))
@@ -31,6 +31,20 @@ def test_the_text_of_a_graph_is_as_it_was(name: str) -> None:
 @pytest.mark.parametrize("name", GRAPHS)
 def test_the_text_of_a_graph_gives_it_back(name: str) -> None:
     assert survives(GRAPHS[name]())
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_each_node_of_a_graph_comes_back_on_top_of_its_sources(name: str) -> None:
+    found = GRAPHS[name]()
+    nodes = found.toposort() if isinstance(found, UOp) else found
+    assert all(node_survives(node) for node in nodes)
+
+
+def test_a_node_with_another_text_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_less = {**render._FORMS, Ops.ADD: lambda n: render._Form(n, ("0",), 9)}
+    monkeypatch.setattr(render, "_FORMS", one_less)
+    assert not node_survives(I + 1)
+    assert not survives((I + 1) * 2)
 
 
 def test_every_kept_text_has_its_graph() -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.schedule import graphs
 from tests.uop.golden_graphs import kernel
 from tgcore.helpers import Context
+from tgcore.schedule import clear_schedule_cache
 from tgcore.uop import Ops, UOp, trace
 from tgcore.uop.pattern import PatternMatcher, UPat
 from tgcore.uop.rewrite import graph_rewrite
@@ -100,6 +101,7 @@ def test_a_rule_that_fails_ends_its_record() -> None:
 
 
 def test_every_pass_of_the_compiler_has_a_name() -> None:
+    clear_schedule_cache()
     with Context(TRACE_REWRITES=1):
         kernel(graphs.softmax(graphs.buffer(4, 8)))
     assert trace.rewrites() and all(r.name for r in trace.rewrites())

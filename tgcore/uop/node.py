@@ -45,31 +45,32 @@ _unique_numbers = itertools.count()
 # *** who is told of new nodes ***
 
 Observer: TypeAlias = "Callable[[UOp], None]"
-_observer: Observer | None = None
+_observers: tuple[Observer, ...] = ()
 
 
-def observe_new_nodes(observer: Observer | None) -> None:
+def observe_new_nodes(observer: Observer, wanted: bool) -> None:
     """From now on the function is called with every node that is made; if it raises, there is no
-    such node. None ends that."""
-    global _observer
-    _observer = observer
+    such node. Not `wanted` ends that."""
+    global _observers
+    others = tuple([o for o in _observers if o is not observer])
+    _observers = (*others, observer) if wanted else others
 
 
 @contextlib.contextmanager
 def unobserved() -> Iterator[None]:
     """Nodes that are made in the block are nobody's business."""
-    global _observer
-    saved, _observer = _observer, None
+    global _observers
+    saved, _observers = _observers, ()
     try:
         yield
     finally:
-        _observer = saved
+        _observers = saved
 
 
 def _observe(node: UOp) -> None:
     try:
-        assert _observer is not None
-        _observer(node)
+        for observer in _observers:
+            observer(node)
     except BaseException:
         # the next one who makes it must be told again
         _nodes.pop((node.op, node.dtype, node.src, node.arg, node.tag), None)
@@ -119,7 +120,7 @@ class UOp(Arithmetic):
         new_ref = _Ref(node, _forget)
         new_ref.identity = identity
         _nodes[identity] = new_ref
-        if _observer is not None:
+        if _observers:
             _observe(node)
         return node
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import keyword
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tgcore.dtype import AddrSpace, DType, Invalid, InvalidType, PtrDType, dtypes
@@ -117,6 +117,19 @@ def survives(graph: UOp | Sequence[UOp]) -> bool:
     if isinstance(graph, UOp):
         return back is graph
     return len(back) == len(graph) and all(a is b for a, b in zip(back, graph))
+
+
+def node_survives(node: UOp, levels: int = 2) -> bool:
+    """Whether a node comes back from text in which so many levels of its sources are written out
+    and those below stand as they are: that takes no longer for a node on top of a large graph."""
+    objects: dict[str, Any] = {}
+    near = layer = {node}
+    for _ in range(levels):
+        layer = {source for n in layer for source in n.src}
+        near = near | layer
+    with unobserved():
+        lines = _Writer(objects, near=near).program(node)
+    return pyeval("\n".join(lines), objects) is node
 
 
 # *** the forms of the ops ***
@@ -402,8 +415,11 @@ def _dtype(dtype: Any) -> str:
 class _Writer:
     """Writes a program, or the body of a function in it."""
 
-    def __init__(self, objects: dict[str, Any], indent: str = "") -> None:
+    def __init__(
+        self, objects: dict[str, Any], indent: str = "", near: Set[UOp] | None = None
+    ) -> None:
         self.objects, self.indent = objects, indent
+        self.near = near  # the nodes that are written out; None: all
         self.lines: list[str] = []
         self.forms: dict[UOp, _Form] = {}
         self.text: dict[UOp, tuple[str, int]] = {}  # what stands for a node, and how it binds
@@ -469,6 +485,8 @@ class _Writer:
         return named
 
     def _form(self, node: UOp) -> _Form:
+        if self.near is not None and node.src and node not in self.near:
+            return _Form(node, (self._object(node),), _ATOM)
         plain = node if node.tag is None else node.rtag(None)
         writer = _FORMS.get(node.op)
         if writer is not None:
@@ -504,11 +522,15 @@ class _Writer:
             return f"({', '.join(inside)}{',' if len(inside) == 1 else ''})"
         if arg is None or type(arg) in _SHOWN_BY_REPR or isinstance(arg, float):
             return repr(arg)
+        return self._object(arg)
+
+    def _object(self, thing: Any) -> str:
+        """The name that stands for something without a text."""
         for name, known in self.objects.items():
-            if known is arg:
+            if known is thing:
                 return name
         name = f"object{len(self.objects)}"
-        self.objects[name] = arg
+        self.objects[name] = thing
         return name
 
     def _kernel(self, root: UOp) -> str:

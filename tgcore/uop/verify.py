@@ -18,7 +18,7 @@ from tgcore.helpers import SPEC
 from tgcore.uop import trace
 from tgcore.uop.node import UOp, observe_new_nodes, unobserved
 from tgcore.uop.ops import Ops
-from tgcore.uop.render import pyrender, survives
+from tgcore.uop.render import node_survives, pyrender, survives
 from tgcore.uop.spec import Spec, spec_full, spec_program
 
 _MOST_LINES: Final = 40
@@ -135,8 +135,8 @@ def _check_node(node: UOp) -> None:
     with unobserved():  # what the checks make on the way is not checked in turn
         if not spec_full.allows(node):
             raise violation(node, spec_full, "new node")
-        if SPEC.value >= 3:
-            _round_trip(node, "new node")
+        if SPEC.value >= 3 and not node_survives(node):
+            raise _error(node, "new node: its text gives another node", "new node", "round trip")
 
 
-SPEC.on_change(lambda level: observe_new_nodes(_check_new_node if level else None))
+SPEC.on_change(lambda level: observe_new_nodes(_check_new_node, bool(level)))
