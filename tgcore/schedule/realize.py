@@ -17,7 +17,7 @@ from tgcore.uop.rewrite import graph_rewrite
 # nodes whose value lies in memory already
 STORED = frozenset({Ops.BUFFER, Ops.BUFFER_VIEW})
 # nodes that must be stored
-_ALWAYS_STORED = frozenset({Ops.CONTIGUOUS, Ops.COPY, Ops.ASSIGN})
+ALWAYS_STORED = frozenset({Ops.CONTIGUOUS, Ops.COPY, Ops.ASSIGN})
 
 # a sum of more elements than this to few results is done in two steps, so that both can be parallel
 _SPLIT_REDUCE_ABOVE = 1 << 17
@@ -99,7 +99,7 @@ def _assign_through_views(target: UOp, value: UOp) -> UOp | None:
 
 def _reads_otherwise(value: UOp, target: UOp, storage: UOp) -> bool:
     def enter(node: UOp) -> bool:
-        return node is not target and node.op not in _ALWAYS_STORED
+        return node is not target and node.op not in ALWAYS_STORED
 
     stack, seen = [value], set()
     while stack:
@@ -165,7 +165,7 @@ def realize_map(sink: UOp) -> dict[UOp, tuple[int, ...] | None]:
         if not is_plain_view(source):
             found[source] = None
     for node in sink.toposort():
-        if node.op in _ALWAYS_STORED:
+        if node.op in ALWAYS_STORED:
             found[node] = None
         if node.op is Ops.COPY and not is_plain_view(node.src[0]):
             found[node.src[0]] = None

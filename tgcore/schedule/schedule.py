@@ -7,11 +7,14 @@ dictionary hit, and only new buffers are put in.
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tgcore.errors import ScheduleError
 from tgcore.helpers import PCONTIG, SPEC
+from tgcore.schedule import metadata
 from tgcore.schedule.bufferize import remove_costly_buffers
 from tgcore.schedule.indexing import apply_ranges, assign_ranges
 from tgcore.schedule.item import Schedule, ScheduleItem
@@ -29,13 +32,15 @@ _CACHE_ENTRIES = 1024
 
 @dataclass(frozen=True)
 class _Template:
-    """A schedule over numbered buffers: `outputs` are where the sink's sources end up."""
+    """A schedule over numbered buffers: `outputs` are where the sink's sources end up. `nodes` are
+    those of the structure that each item computes, if names are wanted."""
 
     items: tuple[ScheduleItem, ...]
     outputs: tuple[UOp, ...]
+    nodes: tuple[tuple[UOp, ...], ...]
 
 
-_cache: OrderedDict[tuple[UOp, str, int], _Template] = OrderedDict()
+_cache: OrderedDict[tuple[UOp, str, int, bool], _Template] = OrderedDict()
 _hits_and_misses = [0, 0]
 
 
@@ -55,25 +60,27 @@ def create_schedule(sink: UOp, default_device: str = "") -> Schedule:
 
     `default_device` is where outputs go that no buffer ties to a device.
     """
-    structure, buffers, variables = _without_buffers(sink)
-    key = (structure, default_device, int(PCONTIG))
+    structure, table, buffers, variables = _without_buffers(sink)
+    named = metadata.wanted()
+    key = (structure, default_device, int(PCONTIG), named)
     template = _cache.get(key)
     if template is None:
         _hits_and_misses[1] += 1
         with stage("cutting a graph into kernels", structure, ScheduleError):
-            template = _make_template(structure, default_device)
+            template = _make_template(structure, default_device, named)
         _cache[key] = template
         if len(_cache) > _CACHE_ENTRIES:
             _cache.popitem(last=False)
     else:
         _hits_and_misses[0] += 1
         _cache.move_to_end(key)
-    return _instantiate(template, sink, buffers, variables)
+    names = metadata.names_of_steps(sink, table, template.nodes) if named else ()
+    return _instantiate(template, sink, buffers, variables, names)
 
 
-def _without_buffers(sink: UOp) -> tuple[UOp, list[UOp], dict[str, int]]:
-    """The graph with its buffers numbered, its variables unbound and without gradients' rules, and
-    what was taken out."""
+def _without_buffers(sink: UOp) -> tuple[UOp, Mapping[UOp, UOp], list[UOp], dict[str, int]]:
+    """The graph with its buffers numbered, its variables unbound and without gradients' rules, what
+    became of its nodes, and what was taken out."""
     buffers: list[UOp] = []
     variables: dict[str, int] = {}
     table: dict[UOp, UOp] = {}
@@ -97,19 +104,24 @@ def _without_buffers(sink: UOp) -> tuple[UOp, list[UOp], dict[str, int]]:
             src = tuple([table.get(s, s) for s in node.src])
             if src != node.src:
                 table[node] = UOp(node.op, node.dtype, src, node.arg, node.tag)
-    return table.get(sink, sink), buffers, variables
+    return table.get(sink, sink), table, buffers, variables
 
 
-def _make_template(structure: UOp, default_device: str) -> _Template:
+def _make_template(structure: UOp, default_device: str, named: bool) -> _Template:
     if SPEC:
         verify(structure, spec_tensor)
-    wanted = [_wanted_storage(s) for s in structure.src]
-    cleaned = clean_tensor_graph(UOp.sink(*wanted))
+    wanted = UOp.sink(*[_wanted_storage(s) for s in structure.src])
+    traced = [n for n in structure.toposort() if n is not structure] if named else []
+    cleaned, became = metadata.followed(clean_tensor_graph, wanted, traced)
     stored = [s for s in cleaned.src if not is_plain_view(s)]
     root = UOp.sink(*dict.fromkeys(stored))
     context = assign_ranges(root, realize_map(root))
-    over_ranges = apply_ranges(root, context)
-    simplified = remove_costly_buffers(over_ranges)
+
+    def over_ranges(sink: UOp) -> UOp:
+        return remove_costly_buffers(apply_ranges(sink, context))
+
+    followed = list(context.realized) if named else []
+    simplified, storage = metadata.followed(over_ranges, root, followed)
     cut = cut_into_kernels(simplified, default_device)
     place = {node: cut.storage.get(value, value) for node, value in zip(root.src, simplified.src)}
     outputs = tuple(
@@ -125,7 +137,8 @@ def _make_template(structure: UOp, default_device: str) -> _Template:
     items = tuple(
         ScheduleItem(step.ast, tuple(views.get(b, b) for b in step.buffers)) for step in steps
     )
-    return _Template(items, outputs)
+    nodes = metadata.nodes_of_steps(steps, became, storage) if named else []
+    return _Template(items, outputs, tuple(nodes))
 
 
 def _wanted_storage(node: UOp) -> UOp:
@@ -151,16 +164,18 @@ def _output_view(source: UOp, memory: UOp, original: UOp) -> UOp:
 
 
 def _instantiate(
-    template: _Template, sink: UOp, buffers: list[UOp], variables: dict[str, int]
+    template: _Template,
+    sink: UOp,
+    buffers: list[UOp],
+    variables: dict[str, int],
+    names: Sequence[tuple[str, ...]],
 ) -> Schedule:
     """The template over these buffers, with new memory for what it makes."""
     made: dict[UOp, UOp] = {}
 
     items = tuple(
-        ScheduleItem(
-            item.ast, tuple([_real(b, made, buffers) for b in item.buffers]), item.metadata
-        )
-        for item in template.items
+        ScheduleItem(item.ast, tuple([_real(b, made, buffers) for b in item.buffers]), methods)
+        for item, methods in zip(template.items, names or itertools.repeat(()))
     )
     outputs = {
         source: output.substitute({b: _real(b, made, buffers) for b in _memory_of(output)})

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from tgcore.dtype import dtypes
 from tgcore.errors import TgcoreError
 from tgcore.tensor.core import full_shape
+from tgcore.tensor.naming import backward
 from tgcore.tensor.realize import origins
 from tgcore.uop.node import UOp, sint
 from tgcore.uop.ops import Ops
@@ -261,19 +262,26 @@ def compute_gradients(root: UOp, root_gradient: UOp, targets: Iterable[UOp]) -> 
     """The gradients of the targets that the root depends on smoothly."""
     wanted = set(targets)
     gradients: dict[UOp, UOp] = {root: root_gradient}
-    for node in reversed(_path(root, wanted)):
-        gradient = gradients.get(node)
-        if gradient is None or not sources(node):
-            continue
-        for source, part in zip(sources(node), _local(node, gradient), strict=True):
-            if part is None or not dtypes.is_float(source.dtype):
+    with backward() as at_work:
+        for node in reversed(_path(root, wanted)):
+            at_work.node = node
+            gradient = gradients.get(node)
+            if gradient is None or not sources(node):
                 continue
-            fitting = _fit(part, source)
-            known = gradients.get(source)
-            gradients[source] = fitting if known is None else known + fitting
-        if node not in wanted:
-            del gradients[node]  # nobody asks for it again
+            _add_gradients(gradients, node, gradient)
+            if node not in wanted:
+                del gradients[node]  # nobody asks for it again
     return {target: gradients[target] for target in wanted if target in gradients}
+
+
+def _add_gradients(gradients: dict[UOp, UOp], node: UOp, gradient: UOp) -> None:
+    """What the node's gradient adds to those of its sources."""
+    for source, part in zip(sources(node), _local(node, gradient), strict=True):
+        if part is None or not dtypes.is_float(source.dtype):
+            continue
+        fitting = _fit(part, source)
+        known = gradients.get(source)
+        gradients[source] = fitting if known is None else known + fitting
 
 
 def _path(root: UOp, wanted: set[UOp]) -> list[UOp]:

@@ -16,6 +16,7 @@ from tgcore.errors import ScheduleError
 from tgcore.runtime import execute
 from tgcore.runtime.device import Device
 from tgcore.schedule import Schedule, create_schedule
+from tgcore.schedule.metadata import carry_names
 from tgcore.tensor.core import (
     StaleError,
     TensorCore,
@@ -77,6 +78,7 @@ def _run(wanted: dict[UOp, None], table: dict[UOp, UOp]) -> None:
         copies = with_copies([node for group in groups.values() for node in group])
         if not copies:
             raise
+        carry_names(UOp.sink(*copies), UOp.sink(*copies.values()))
         schedules = _schedules(groups, copies)
     for schedule in schedules:
         execute.run(schedule.items, schedule.variables)
@@ -247,7 +249,9 @@ def _rewrite_live(table: dict[UOp, UOp]) -> None:
             affected.setdefault(tensor.uop, []).append(tensor)
     known = dict(origins)
     roots = UOp.sink(*affected, *known.values())
-    replaced = roots.substitute(table).src
+    rebuilt = roots.substitute(table)
+    carry_names(roots, rebuilt)
+    replaced = rebuilt.src
     for old, new in zip(affected, replaced, strict=False):
         if new is not old:
             tensors = affected[old]
@@ -266,4 +270,5 @@ def _remember_origin(old: UOp, new: UOp, table: dict[UOp, UOp]) -> None:
     if old.op is Ops.ASSIGN or not is_memory(new) or not old.src:
         return
     src = tuple(table.get(s, s) if s.op is Ops.ASSIGN else s.substitute(table) for s in old.src)
-    origins[new.base] = old.replace(src=src)
+    origins[new.base] = origin = old.replace(src=src)
+    carry_names(old, origin)
