@@ -7,8 +7,6 @@ from typing import Any, Self
 
 import pytest
 
-from tgcore.errors import DeviceError
-from tgcore.hcq.files import HOST
 from tgcore.hcq.program import HCQProgram
 from tgcore.hcq.queue import HWQueue
 from tgcore.hcq.signal import MemorySignal, Signal
@@ -92,20 +90,3 @@ def test_memory_signal() -> None:
     signal.value = 5
     assert signal.wait(5, timeout=0) and signal.timestamp == 0
     assert signal.timestamp_address == 4104 and memory[0] == 5
-
-
-def test_the_door_to_device_files(tmp_path: Any) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"x" * 8192)
-    file = HOST.open(str(path))
-    view = file.mmap(4096, 4096)
-    file.close()
-    view[:3] = b"abc"
-    assert path.read_bytes()[4096:4099] == b"abc"
-    reader = HOST.open(str(path), writable=False)
-    assert reader.mmap(4096, writable=False).readonly
-    with pytest.raises(OSError):
-        reader.ioctl(0x5401, bytearray(64))  # asks for a terminal's settings
-    reader.close()
-    with pytest.raises(DeviceError, match="No such file"):
-        HOST.open(str(tmp_path / "none"))

@@ -1,4 +1,4 @@
-"""The one door to the operating system's device files: open, ioctl, mmap.
+"""The one door to the operating system's device files: open, ioctl, mmap, registers.
 
 Drivers go through a `FileSystem` that they are given, so that tests can put a fake driver in its
 place. `HOST` is the real one.
@@ -7,21 +7,30 @@ place. `HOST` is the real one.
 from __future__ import annotations
 
 import fcntl
-import mmap
 import os
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 from tgcore.errors import DeviceError
+from tgcore.hcq.mapping import Mapping, Registers, map_memory, map_registers
 
 
 class DeviceFile(Protocol):
     """An open device file."""
 
-    def ioctl(self, request: int, argument: bytearray) -> int:
-        """Call the driver; it may change the argument in place."""
+    def fileno(self) -> int:
+        """The number that the driver knows the file by."""
 
-    def mmap(self, nbytes: int, offset: int = 0, *, writable: bool = True) -> memoryview:
-        """Map a part of the file, shared with the driver."""
+    def ioctl(self, request: int, argument: Any) -> int:
+        """Call the driver with a writable buffer that it may change. Raises OSError."""
+
+    def mmap(
+        self, nbytes: int, offset: int = 0, *, writable: bool = True, address: int = 0
+    ) -> Mapping:
+        """Map a part of the file, shared with the driver; at the address, unless that is 0."""
+
+    def registers(self, nbytes: int, offset: int = 0) -> Registers:
+        """Map registers of the device."""
 
     def close(self) -> None:
         """Close the file; mappings stay."""
@@ -31,38 +40,57 @@ class FileSystem(Protocol):
     """What opens device files."""
 
     def open(self, path: str, *, writable: bool = True) -> DeviceFile:
-        """Open a device file; DeviceError says why it cannot be."""
+        """Open a device file. Raises OSError, see `refusal`."""
+
+    def read_text(self, path: str) -> str:
+        """What a file of the driver's says, such as its version. Raises OSError."""
+
+
+def refusal(path: str, error: OSError) -> DeviceError:
+    """Says why a device file cannot be opened, and what to do."""
+    fixes = {
+        PermissionError: "join the group that owns the file, or ask for the right to use it",
+        FileNotFoundError: "load the kernel driver that makes it",
+    }
+    fix = fixes.get(type(error), "see the kernel's log (dmesg)")
+    return DeviceError(f"{path} cannot be opened", "", error.strerror or str(error), fix)
 
 
 class _HostFile:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
-    def ioctl(self, request: int, argument: bytearray) -> int:
-        return int(fcntl.ioctl(self.descriptor, request, argument, True))
+    def fileno(self) -> int:
+        return self.descriptor
 
-    def mmap(self, nbytes: int, offset: int = 0, *, writable: bool = True) -> memoryview:
-        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        mapping = mmap.mmap(self.descriptor, nbytes, mmap.MAP_SHARED, protection, offset=offset)
-        return memoryview(mapping)
+    def ioctl(self, request: int, argument: Any) -> int:
+        while True:
+            try:
+                return int(fcntl.ioctl(self.descriptor, request, argument, True))
+            except InterruptedError:
+                continue
+
+    def mmap(
+        self, nbytes: int, offset: int = 0, *, writable: bool = True, address: int = 0
+    ) -> Mapping:
+        return map_memory(self.descriptor, nbytes, offset, writable=writable, address=address)
+
+    def registers(self, nbytes: int, offset: int = 0) -> Registers:
+        return map_registers(self.descriptor, nbytes, offset)
 
     def close(self) -> None:
-        os.close(self.descriptor)
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
 
 class _HostFileSystem:
     def open(self, path: str, *, writable: bool = True) -> DeviceFile:
         flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC
-        try:
-            return _HostFile(os.open(path, flags))
-        except OSError as error:
-            fix = (
-                "join the group that owns the file"
-                if isinstance(error, PermissionError)
-                else ("load the kernel driver that makes it")
-            )
-            why = error.strerror or str(error)
-            raise DeviceError(f"{path} cannot be opened", "", why, fix) from None
+        return _HostFile(os.open(path, flags))
+
+    def read_text(self, path: str) -> str:
+        return Path(path).read_text("utf-8", errors="replace")
 
 
 HOST: FileSystem = _HostFileSystem()
