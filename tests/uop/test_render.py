@@ -47,6 +47,13 @@ def test_a_node_with_another_text_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
     assert not survives((I + 1) * 2)
 
 
+@pytest.mark.parametrize("op", sorted(render._OPERATORS))
+def test_a_number_may_stand_on_either_side_of_an_operator(op: Ops) -> None:
+    x = UOp.define(Ops.DEFINE_GLOBAL, dtypes.int32, 4, 0).index(I.const_like(0)).load()
+    assert survives(x.alu(op, x.const_like(3)))
+    assert survives(x.const_like(3).alu(op, x))
+
+
 def test_every_kept_text_has_its_graph() -> None:
     assert {file.stem for file in FOLDER.glob("*.txt")} == set(GRAPHS)
 

@@ -155,8 +155,14 @@ class Arithmetic:
     def __lshift__(self: N, other: Any) -> N:
         return self._binary(Ops.SHL, other)
 
+    def __rlshift__(self: N, other: Any) -> N:
+        return self._binary(Ops.SHL, other, True)
+
     def __rshift__(self: N, other: Any) -> N:
         return self._binary(Ops.SHR, other)
+
+    def __rrshift__(self: N, other: Any) -> N:
+        return self._binary(Ops.SHR, other, True)
 
     def __lt__(self: N, other: Any) -> N:
         return self._binary(Ops.CMPLT, other)
