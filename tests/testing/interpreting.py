@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from tgcore.schedule.item import ScheduleItem
 from tgcore.testing.interpreter import Counts, run_program
 from tgcore.testing.lanes import numpy_type
 from tgcore.uop import Ops, UOp
+from tgcore.uop.node import infer
 
 Array = NDArray[Any]
 Lowering = Callable[[UOp], Sequence[UOp]]
@@ -49,7 +51,9 @@ def interpreted(
     found = []
     for node in wanted:
         output = schedule.outputs[node]
-        found.append(_memory_of(output.base, memory).reshape(output.known_shape))
+        shape = [infer(size, schedule.variables) for size in output.known_shape]
+        flat = _memory_of(output.base, memory).reshape(-1)
+        found.append(flat[: math.prod(shape)].reshape(shape))
     return found
 
 

@@ -50,15 +50,14 @@ def stride_along(index: UOp, r: UOp) -> int | None:
 def vector_axis(ast: UOp, target: Target) -> UOp | None:
     """The range that becomes lanes: the one along which the most accesses have stride 1."""
     candidates = spread_ranges(ast)
-    if not candidates or not (target.vector_bytes or target.memory_widths):
+    if not candidates or not target.vector_bytes:
         return None
     accesses = [n for n in ast.toposort() if n.op is Ops.INDEX]
     scored = []
     for position, r in enumerate(candidates):
         strides = [stride_along(split_valid(a.src[1])[1], r) for a in accesses]
         scored.append((strides.count(1), -position, r))
-    count, _, best = max(scored, key=lambda s: s[:2])
-    return best if count or target.vector_bytes else None
+    return max(scored, key=lambda s: s[:2])[2]
 
 
 # *** lanes ***

@@ -10,11 +10,14 @@ from __future__ import annotations
 import functools
 import itertools
 
+from tgcore.codegen.group import share_reduces
+from tgcore.codegen.launch import add_launch_positions
 from tgcore.codegen.target import Target
+from tgcore.codegen.wide import widen_accesses
 from tgcore.dtype import AddrSpace, DType, Invalid, dtypes
 from tgcore.uop.evaluate import identity_of
 from tgcore.uop.node import UOp
-from tgcore.uop.ops import AxisType, GroupOp, Ops
+from tgcore.uop.ops import GroupOp, Ops
 from tgcore.uop.pattern import PatternMatcher, UPat
 from tgcore.uop.rewrite import graph_rewrite
 from tgcore.uop.symbolic import split_valid, symbolic
@@ -202,38 +205,6 @@ def _values(node: UOp) -> tuple[UOp, ...]:
     return value.src if value.op is Ops.GROUP else (value,)
 
 
-# *** the launch ***
-
-_LAUNCH_LETTER = {AxisType.THREAD: "t", AxisType.GLOBAL: "g", AxisType.LOCAL: "l"}
-
-
-def add_launch_positions(ast: UOp) -> UOp:
-    """THREAD, GLOBAL and LOCAL ranges become positions in the launch."""
-    table: dict[UOp, UOp] = {}
-    counts: dict[str, int] = {}
-    ranges = [n for n in ast.toposort() if n.op is Ops.RANGE and n.axis_type in _LAUNCH_LETTER]
-    for r in sorted(ranges, key=lambda r: r.arg[:-1]):
-        letter = _LAUNCH_LETTER[r.axis_type]
-        number = counts.setdefault(letter, 0)
-        counts[letter] += 1
-        table[r] = UOp(Ops.SPECIAL, dtypes.index, r.src, f"{letter}{number}")
-    if not table:
-        return ast
-    done: dict[UOp, UOp] = dict(table)
-    for node in ast.toposort():
-        if node in table:
-            continue
-        src = node.src
-        if node.op is Ops.END:
-            src = (src[0], *[s for s in src[1:] if s not in table])
-        new_src = tuple(done.get(s, s) for s in src)
-        if node.op is Ops.END and len(new_src) == 1:
-            done[node] = new_src[0]
-        elif new_src != node.src:
-            done[node] = node.replace(src=new_src)
-    return done[ast]
-
-
 # *** one loop for each END ***
 
 
@@ -290,8 +261,10 @@ class _IndexLowerer:
             value = 0 if node.arg is Invalid else node.arg
             return UOp.const(dtype, value)
         if node.op is Ops.SPECIAL:
-            size = UOp.const(dtypes.int32, node.src[0].arg)
-            return UOp(Ops.SPECIAL, dtypes.int32, (size,), node.arg).cast(dtype)
+            size = node.src[0]
+            whole = size.op is Ops.CONST
+            end = UOp.const(dtypes.int32, size.arg) if whole else src[0].cast(dtypes.int32)
+            return UOp(Ops.SPECIAL, dtypes.int32, (end,), node.arg).cast(dtype)
         if node.op is Ops.RANGE:
             return node.replace(dtype=dtype, src=tuple(s.cast(dtype) for s in src))
         if node.op is Ops.CAST:
@@ -326,9 +299,10 @@ def lower_index_type(ast: UOp, target: Target) -> UOp:
 
 def lower(ast: UOp, target: Target) -> UOp:
     """The expanded kernel as loads, stores, accumulators and machine integers."""
-    ast = add_launch_positions(ast)
+    ast = add_launch_positions(share_reduces(ast), target)
     ast = lower_reduces(ast)
     ast = add_loads(ast)
     ast = graph_rewrite(ast, symbolic, name="simplify lowered")
+    ast = widen_accesses(ast, target)
     ast = graph_rewrite(ast, pm_split_ends, name="one loop for each END")
     return lower_index_type(ast, target)

@@ -27,6 +27,10 @@ class Target:
     that arithmetic is scalar. `memory_widths` are the element counts that one load or store may
     have, beside 1. `masked` says that loads and stores may have a gate for each lane. `index_bits`
     is the width of scalar index arithmetic that costs least.
+
+    A device with a grid of work groups says how many of these there may be (`global_max`) and how
+    many work items one may have (`local_max`), along each axis of the launch, the fastest first;
+    `local_items` is the most that a group may have in all, `local_bytes` the memory it shares.
     """
 
     device: str
@@ -36,6 +40,7 @@ class Target:
     vector_bytes: int = 0
     vector_registers: int = 16
     memory_widths: tuple[int, ...] = ()
+    memory_bytes: int = 16
     masked: bool = False
     index_bits: int = 32
     threads: int = 0
@@ -43,6 +48,7 @@ class Target:
     local_bytes: int = 0
     global_max: tuple[int, ...] = ()
     local_max: tuple[int, ...] = ()
+    local_items: int = 1024
     cache_bytes: int = 1 << 20
     tensor_cores: tuple[TensorCore, ...] = ()
 

@@ -7,7 +7,8 @@ was rendered or compiled wrongly. It also proves for the inputs given that
 
 - no access lies outside of its memory (`OutOfBoundsError`),
 - registers and local memory are written before they are read (`UninitializedError`),
-- work groups and threads do not read or write what another one writes (`DataRaceError`),
+- work groups and threads do not read or write what another one writes, nor do the items of a
+  group without a barrier in between (`DataRaceError`),
 - the work items of a group meet at the same barriers (`BarrierError`),
 - every node is computed before it is used, in its own loop or around it (`InterpreterError`).
 
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 from tgcore.dtype import AddrSpace, DType
 from tgcore.errors import TgcoreError
 from tgcore.testing.lanes import Lanes, bitcast, cast, constant, elementwise, numpy_type
-from tgcore.uop.node import UOp
+from tgcore.uop.node import UOp, infer
 from tgcore.uop.ops import GroupOp, Ops
 
 
@@ -52,7 +53,7 @@ class UninitializedError(InterpreterError):
 
 
 class DataRaceError(InterpreterError):
-    """A work group or thread touches what another one writes."""
+    """A work group, thread or item touches what another one writes, without a barrier between."""
 
 
 class BarrierError(InterpreterError):
@@ -119,31 +120,33 @@ class _Memory:
         self.node, self.data, self.name = node, data, name
         self.lanes: int = node.dtype.base.count  # of the elements that an index counts
         self.is_global = node.dtype.addrspace is AddrSpace.GLOBAL
+        self.is_shared = node.dtype.addrspace is not AddrSpace.REG
         self.read = np.zeros(data.size, bool)
         self.written = np.zeros(data.size, bool)
-        # the work group that touched an element; -1: none, -2: several
-        self.reader = np.full(data.size, -1)
-        self.writer = np.full(data.size, -1)
+        # who touched an element last: see `_Visit`
+        self.reader = np.full(data.size, _NOBODY)
+        self.writer = np.full(data.size, _NOBODY)
 
-    def load(self, where: Lanes, group: int, node: UOp) -> Lanes:
+    def load(self, where: Lanes, visit: _Visit, node: UOp) -> Lanes:
         """The elements at these places."""
         self._check(where, node)
         if not self.is_global and not self.written[where].all():
             place = where[~self.written[where]][0]
             raise UninitializedError(f"{self.name}[{place}] is read but was never written", node)
-        self._check_others(self.writer, where, group, node, "reads what another one writes")
-        self.read[where] = True
-        known = self.reader[where]
-        self.reader[where] = np.where((known == -1) | (known == group), group, -2)
+        if self.is_shared:
+            self._check_others(self.writer, where, visit, node, "reads what another one writes")
+            self.read[where] = True
+            self.reader[where] = visit.joined(self.reader[where])
         return self.data[where]
 
-    def store(self, where: Lanes, values: Lanes, group: int, node: UOp) -> None:
+    def store(self, where: Lanes, values: Lanes, visit: _Visit, node: UOp) -> None:
         """Write these elements."""
         self._check(where, node)
-        self._check_others(self.writer, where, group, node, "writes what another one writes")
-        self._check_others(self.reader, where, group, node, "writes what another one reads")
+        if self.is_shared:
+            self._check_others(self.writer, where, visit, node, "writes what another one writes")
+            self._check_others(self.reader, where, visit, node, "writes what another one reads")
+            self.writer[where] = visit.code
         self.written[where] = True
-        self.writer[where] = group
         self.data[where] = values
 
     def _check(self, where: Lanes, node: UOp) -> None:
@@ -152,11 +155,52 @@ class _Memory:
             index, size = int(bad[0]) // self.lanes, self.data.size // self.lanes
             raise OutOfBoundsError(f"{self.name}[{index}] does not exist: its size is {size}", node)
 
-    def _check_others(self, touched: Lanes, where: Lanes, group: int, node: UOp, what: str) -> None:
-        others = (touched[where] != -1) & (touched[where] != group)
-        if self.is_global and others.any():
-            place = where[others][0]
-            raise DataRaceError(f"{self.name}[{place}]: work group {group} {what}", node)
+    def _check_others(
+        self, touched: Lanes, where: Lanes, visit: _Visit, node: UOp, what: str
+    ) -> None:
+        others = visit.conflicts(touched[where])
+        if others.any():
+            place, other = where[others][0], touched[where][others][0]
+            who = visit.name(int(other))
+            raise DataRaceError(f"{self.name}[{place}]: {who} {what}", node)
+
+
+_NOBODY: Final = -1
+_SEVERAL: Final = -2  # work groups
+_ITEMS: Final = 1 << 12  # more than a work group has
+_BARRIERS: Final = 1 << 24
+
+
+class _Visit:
+    """An item of a work group between two barriers, as a number: what it writes, others may touch
+    after the next barrier, and other groups never."""
+
+    def __init__(self, group: int, barriers: int, item: int) -> None:
+        self.group, self.barriers, self.item = group, barriers, item
+        self.together = (group * _BARRIERS + barriers) * _ITEMS
+        self.code = self.together + item
+
+    def after_barrier(self) -> _Visit:
+        """The same item, later."""
+        return _Visit(self.group, self.barriers + 1, self.item)
+
+    def conflicts(self, others: Lanes) -> Lanes:
+        """Which of those that touched elements before may do so at the same time."""
+        elsewhere = others // (_ITEMS * _BARRIERS) != self.group
+        beside = (others // _ITEMS == self.together // _ITEMS) & (others != self.code)
+        return np.asarray((others != _NOBODY) & (elsewhere | beside))
+
+    def joined(self, others: Lanes) -> Lanes:
+        """Who read elements, now that this one does too."""
+        elsewhere = (others != _NOBODY) & (others // (_ITEMS * _BARRIERS) != self.group)
+        several = np.where(self.conflicts(others), self.together + _ITEMS - 1, self.code)
+        return np.where(elsewhere, _SEVERAL, several)
+
+    def name(self, other: int) -> str:
+        """Who this one is, told from the other one."""
+        if other // (_ITEMS * _BARRIERS) != self.group:
+            return f"work group {self.group}"
+        return f"item {self.item} of work group {self.group}"
 
 
 def _parameter(node: UOp, buffers: Mapping[int, NDArray[Any]]) -> _Memory:
@@ -204,15 +248,18 @@ class _Run:
 
     def run(self) -> Counts:
         """All work groups, one after another."""
-        specials = {n.arg: _launch_size(n) for n in self.program if n.op is Ops.SPECIAL}
+        sizes = {n.arg: self._launch_size(n) for n in self.program if n.op is Ops.SPECIAL}
+        # the fastest axis last
+        specials = {name: sizes[name] for name in sorted(sizes, reverse=True)}
         groups = {name: size for name, size in specials.items() if not name.startswith("l")}
         items = {name: size for name, size in specials.items() if name.startswith("l")}
         for number, group in enumerate(_positions(groups)):
             shared = {n: _own_memory(n) for n in self.program if n.op is Ops.DEFINE_LOCAL}
+            known = {**self.parameters, **shared}
             _in_turns(
                 [
-                    _Item(self, {**self.parameters, **shared}, {**group, **item}, number).run()
-                    for item in _positions(items)
+                    _Item(self, known, {**group, **item}, number, place)
+                    for place, item in enumerate(_positions(items))
                 ]
             )
         for memory in self.parameters.values():
@@ -223,12 +270,11 @@ class _Run:
                 self.counts.written[number] = int(memory.written.sum()) * size
         return self.counts
 
-
-def _launch_size(node: UOp) -> int:
-    size = node.src[0]
-    if size.op is not Ops.CONST:
-        raise NotInterpretableError("the launch has a symbolic size", node)
-    return int(size.arg)
+    def _launch_size(self, node: UOp) -> int:
+        missing = [v for v in node.src[0].variables() if v.arg[0] not in self.variables]
+        if missing:
+            raise InterpreterError(f"there is no value for the variable {missing[0].arg[0]}", node)
+        return infer(node.src[0], self.variables)
 
 
 def _positions(sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
@@ -236,12 +282,15 @@ def _positions(sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
         yield dict(zip(sizes, place))
 
 
-def _in_turns(items: list[Iterator[UOp]]) -> None:
+def _in_turns(items: list[_Item]) -> None:
     """The items of a group, each up to its next barrier, until all are done."""
-    while items:
-        waiting = [next(item, None) for item in items]
+    running = [item.run() for item in items]
+    while running:
+        waiting = [next(item, None) for item in running]
         if all(barrier is None for barrier in waiting):
             return
+        for item in items:
+            item.visit = item.visit.after_barrier()
         if any(barrier is not waiting[0] for barrier in waiting):
             found = next(barrier for barrier in waiting if barrier is not None)
             raise BarrierError("some items of the group wait at a barrier, others do not", found)
@@ -287,10 +336,16 @@ class _Item:
     """One work item: its position, its registers, and the value of every node so far."""
 
     def __init__(
-        self, run: _Run, memory: dict[UOp, _Memory], position: Mapping[str, int], group: int
+        self,
+        run: _Run,
+        memory: dict[UOp, _Memory],
+        position: Mapping[str, int],
+        group: int,
+        place: int,
     ) -> None:
-        self.shared, self.memory = run, memory
-        self.position, self.group = position, group
+        self.shared, self.memory = run, dict(memory)
+        self.position = position
+        self.visit = _Visit(group, 0, place)
         self.values = _Values()
 
     def run(self) -> Iterator[UOp]:
@@ -357,7 +412,7 @@ class _Item:
         if not gate.all():
             result[:] = self.values[node.src[1]]
         if gate.any():
-            result[gate] = memory.load(where[gate], self.group, node)
+            result[gate] = memory.load(where[gate], self.visit, node)
         self._count_moved(memory, int(gate.sum()))
         return result.view(numpy_type(node.dtype))
 
@@ -367,7 +422,7 @@ class _Item:
         memory, where = self._place(node.src[0], node.src[1].dtype)
         gate = self._gate(node.src[0], where.size)
         if gate.any():
-            memory.store(where[gate], value[gate], self.group, node)
+            memory.store(where[gate], value[gate], self.visit, node)
         self._count_moved(memory, int(gate.sum()))
 
     def _place(self, address: UOp, value: DType) -> tuple[_Memory, Lanes]:

@@ -99,7 +99,7 @@ class _Blocks:
             self.effects_before[final] = waits
         if final in self.block:
             return
-        if node.op in _EARLY:
+        if node.op in _EARLY and all(s.op in _EARLY for s in final.src):
             self.block[final] = None
             order = node.arg if node.op is Ops.DEFINE_GLOBAL else position
             self.early.append((_EARLY[node.op], order, final))

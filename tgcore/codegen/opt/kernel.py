@@ -8,9 +8,13 @@ apply raises KernelOptError and leaves the kernel as it was.
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 from dataclasses import dataclass
 from enum import Enum
 
+from tgcore.codegen.group import check_shared, positions_of, shared_bytes
+from tgcore.codegen.launch import folded
 from tgcore.codegen.target import Target
 from tgcore.dtype import Invalid
 from tgcore.errors import KernelOptError
@@ -68,7 +72,19 @@ class Kernel:
     def __init__(self, ast: UOp, target: Target) -> None:
         self.ast, self.target = ast, target
         self.applied: list[Opt] = []
+        self.may_use_locals = target.local
+        if target.parallel_grid:
+            self._launch_loops()
         self._number = 1 + max((r.arg[0] for r in self.ranges), default=-1)
+
+    def _launch_loops(self) -> None:
+        """The loops around all stores become positions of work groups."""
+        ends = [set(end.src[1:]) if end.op is Ops.END else set() for end in self.ast.src]
+        common = [r for r in self.store_ranges if all(r in ranges for ranges in ends)]
+        loops = [r for r in common if r.axis_type is AxisType.LOOP]
+        table = {r: r.replace(arg=(*r.arg[:-1], AxisType.GLOBAL)) for r in loops}
+        self.ast = self.ast.substitute(table)
+        self.__dict__.pop("nodes", None)
 
     # *** what there is ***
 
@@ -107,9 +123,17 @@ class Kernel:
     def apply(self, opt: Opt) -> None:
         """Makes the move."""
         move = _MOVES.get(opt.op)
-        if move is None:
+        if move is None or (opt.op in _GRID_MOVES and not self.target.parallel_grid):
             raise KernelOptError(f"{opt.op} does not apply on {self.target.device}")
+        before = self.ast
         move(self, opt)
+        if self.target.parallel_grid:
+            try:
+                check_work_group(self, opt)
+            except KernelOptError:
+                self.ast = before
+                self.__dict__.pop("nodes", None)
+                raise
         self.applied.append(opt)
 
     def range_at(self, axis: int | None) -> UOp:
@@ -206,6 +230,58 @@ def _thread(kernel: Kernel, opt: Opt) -> None:
     kernel.split(r, _amount(r, opt), AxisType.THREAD, top=True)
 
 
+def _local(kernel: Kernel, opt: Opt) -> None:
+    r = kernel.range_at(opt.axis)
+    if not kernel.may_use_locals:
+        raise KernelOptError(f"{opt}: the kernel has no work groups of several items")
+    if r.axis_type is not AxisType.GLOBAL:
+        raise KernelOptError(f"{opt}: only loops over results can be local, not {r.axis_type}")
+    kernel.split(r, _amount(r, opt), AxisType.LOCAL)
+
+
+def _group(kernel: Kernel, opt: Opt) -> None:
+    r = kernel.range_at(opt.axis)
+    if not kernel.may_use_locals or not kernel.target.local_bytes:
+        raise KernelOptError(f"{opt}: the kernel has no work groups that share memory")
+    if r.axis_type is not AxisType.REDUCE:
+        raise KernelOptError(f"{opt}: only reduces can be shared by a group, not {r.axis_type}")
+    kernel.split(r, _amount(r, opt), AxisType.GROUP_REDUCE, top=opt.op is OptOps.GROUPTOP)
+
+
+def _nolocals(kernel: Kernel, opt: Opt) -> None:
+    if kernel.axes(AxisType.LOCAL, AxisType.WARP, AxisType.GROUP_REDUCE):
+        raise KernelOptError(f"{opt}: the kernel has local axes already")
+    kernel.may_use_locals = False
+
+
+def check_work_group(kernel: Kernel, opt: Opt) -> None:
+    """Raises if the work groups that the moves so far ask for are more than the device has."""
+    target = kernel.target
+    for node in kernel.reduces:
+        check_shared(node, opt)
+    shared = positions_of(kernel.reduces)
+    if shared is None:
+        raise KernelOptError(f"{opt}: all reduces that a group shares need axes of the same sizes")
+    local = [r for r in kernel.ranges if r.axis_type in (AxisType.WARP, AxisType.LOCAL)]
+    sizes = [r.vmax + 1 for r in (*local, *shared)]
+    items = math.prod(sizes)
+    if items > target.local_items:
+        text = f"a group of {items} items is more than the {target.local_items} that there may be"
+        raise KernelOptError(f"{opt}: {text}")
+    if not _any_order_fits(sizes, target.local_max):
+        raise KernelOptError(f"{opt}: {sizes} items do not fit the limits {target.local_max}")
+    nbytes = shared_bytes(kernel.reduces, math.prod(r.vmax + 1 for r in local))
+    if nbytes > target.local_bytes:
+        text = f"{nbytes} bytes of shared memory are more than the {target.local_bytes} there are"
+        raise KernelOptError(f"{opt}: {text}")
+
+
+def _any_order_fits(sizes: list[int], maxima: tuple[int, ...]) -> bool:
+    """Whether the sizes fit in whatever order the launch has them."""
+    kinds = set(itertools.permutations([s for s in sizes if s > 1]))
+    return all(folded(order, maxima) is not None for order in kinds)
+
+
 def _swap(kernel: Kernel, opt: Opt) -> None:
     a, b = kernel.range_at(opt.axis), kernel.range_at(opt.arg)
     if a.axis_type is not b.axis_type or a is b:
@@ -224,7 +300,7 @@ def _padto(kernel: Kernel, opt: Opt) -> None:
     padded = round_up(size, opt.arg)
     if padded == size:
         raise KernelOptError(f"{opt}: the axis of size {size} needs no padding")
-    if r.axis_type in (AxisType.UPCAST, AxisType.UNROLL, AxisType.THREAD):
+    if r.axis_type not in (*_LOOPS, AxisType.LOCAL, AxisType.REDUCE):
         raise KernelOptError(f"{opt}: {r.axis_type} axes cannot be padded any more")
     wider = r.replace(src=(r.src[0].const_like(padded),))
     valid = wider < size
@@ -248,7 +324,12 @@ def _under(index: UOp, valid: UOp) -> UOp:
     return valid.where(index, Invalid)
 
 
+_GRID_MOVES = (OptOps.LOCAL, OptOps.GROUP, OptOps.GROUPTOP, OptOps.NOLOCALS, OptOps.TC)
 _MOVES = {
+    OptOps.LOCAL: _local,
+    OptOps.GROUP: _group,
+    OptOps.GROUPTOP: _group,
+    OptOps.NOLOCALS: _nolocals,
     OptOps.UPCAST: _upcast,
     OptOps.UNROLL: _unroll,
     OptOps.THREAD: _thread,
