@@ -19,7 +19,50 @@ DeviceType = TypeVar("DeviceType", bound="HCQDevice")
 NO_VALUES: Mapping[Hashable, int] = {}
 
 
-class HWQueue(ABC, Generic[DeviceType]):
+class Words:
+    """An array of words, some of which are symbols whose values are written in later."""
+
+    word_type: ClassVar[str] = "q"  # typecode of array: "q" 64 bits, "I" 32 bits
+
+    def __init__(self) -> None:
+        self.words: array[int] = array(self.word_type)
+        self._patches: dict[Hashable, list[tuple[int, Symbol]]] = {}
+        self._last: dict[Hashable, int] = {}
+
+    def push(self, *values: Value) -> Self:
+        """Append words; called by a back end's commands."""
+        for value in values:
+            if isinstance(value, Symbol):
+                self._patches.setdefault(value.name, []).append((len(self.words), value))
+                self.words.append(0)
+            else:
+                self.words.append(value)
+        return self
+
+    def put(self, position: int, value: Value) -> None:
+        """Replace a word."""
+        if isinstance(value, Symbol):
+            self._patches.setdefault(value.name, []).append((position, value))
+        else:
+            self.words[position] = value
+
+    @property
+    def symbols(self) -> set[Hashable]:
+        """The names whose values a submission must give."""
+        return set(self._patches)
+
+    def patch(self, values: Mapping[Hashable, int]) -> None:
+        """Write the values into the words that hold symbols, where they changed."""
+        last, words = self._last, self.words
+        for name, places in self._patches.items():
+            value = values[name]
+            if last.get(name) != value:
+                last[name] = value
+                for position, symbol in places:
+                    words[position] = symbol.resolve(value)
+
+
+class HWQueue(Words, ABC, Generic[DeviceType]):
     """A list of commands in the device's own encoding: an array of words.
 
     A back end writes words with `push` in each command, and implements `_submit`. Words may be
@@ -28,14 +71,10 @@ class HWQueue(ABC, Generic[DeviceType]):
     words to memory that the device reads by itself.
     """
 
-    word_type: ClassVar[str] = "q"  # typecode of array: "q" 64 bits, "I" 32 bits
-
     def __init__(self) -> None:
-        self.words: array[int] = array(self.word_type)
+        super().__init__()
         self.starts: list[int] = []  # where each command begins
         self.bound: DeviceType | None = None
-        self._patches: dict[Hashable, list[tuple[int, Symbol]]] = {}
-        self._last: dict[Hashable, int] = {}
 
     # *** commands ***
 
@@ -73,36 +112,9 @@ class HWQueue(ABC, Generic[DeviceType]):
     def _submit(self, device: DeviceType) -> None:
         """Give the words to the device."""
 
-    # *** words ***
-
-    def push(self, *values: Value) -> Self:
-        """Append words; called by a back end's commands."""
-        for value in values:
-            if isinstance(value, Symbol):
-                self._patches.setdefault(value.name, []).append((len(self.words), value))
-                self.words.append(0)
-            else:
-                self.words.append(value)
-        return self
-
     def begin(self) -> None:
         """Mark the start of a command; called by a back end's commands."""
         self.starts.append(len(self.words))
-
-    @property
-    def symbols(self) -> set[Hashable]:
-        """The names whose values a submission must give."""
-        return set(self._patches)
-
-    def patch(self, values: Mapping[Hashable, int]) -> None:
-        """Write the values into the words that hold symbols, where they changed."""
-        last, words = self._last, self.words
-        for name, places in self._patches.items():
-            value = values[name]
-            if last.get(name) != value:
-                last[name] = value
-                for position, symbol in places:
-                    words[position] = symbol.resolve(value)
 
     # *** submission ***
 

@@ -8,20 +8,27 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Symbol:
-    """((value of `name`) + add) >> shift & mask
+    """(((value of `name`) + add) >> shift & mask) << left | bits
 
     A queue that is submitted again patches the words that hold symbols and nothing else. Shift and
-    mask split an address over several words: `(s & 0xffffffff)`, `(s >> 32)`.
+    mask split an address over several words: `(s & 0xffffffff)`, `(s >> 32)`; `place` puts it
+    among other bits of a word.
     """
 
     name: Hashable
     add: int = 0
     shift: int = 0
     mask: int = -1
+    left: int = 0
+    bits: int = 0
 
     def resolve(self, value: int) -> int:
         """The number that the symbol stands for."""
-        return ((value + self.add) >> self.shift) & self.mask
+        return (((value + self.add) >> self.shift) & self.mask) << self.left | self.bits
+
+    def place(self, low: int, width: int, bits: int = 0) -> Symbol:
+        """The lowest `width` bits of the symbol, from bit `low` of a word that has other `bits`."""
+        return replace(self, mask=self.mask & ((1 << width) - 1), left=low, bits=bits)
 
     def __add__(self, amount: int) -> Symbol:
         if self.shift or self.mask != -1:

@@ -1,0 +1,1 @@
+"""NVIDIA GPUs as tgcore devices, driven by the ioctls of the kernel driver."""
