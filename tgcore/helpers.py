@@ -177,6 +177,8 @@ PCONTIG = ContextVar(
 )
 PROFILE = ContextVar("PROFILE", 0, "1 collects timestamps of kernels and copies")
 THREADS = ContextVar("THREADS", 0, "most threads a kernel may use; 0: all that the device has")
+TC = ContextVar("TC", 1, "0 keeps the optimiser from using matrix instructions")
+ALLOW_TF32 = ContextVar("ALLOW_TF32", 0, "1 lets matrix instructions round float32 to TF32")
 CACHELEVEL = ContextVar("CACHELEVEL", 1, "0 turns the disk cache off")
 DEV = ContextVar("DEV", "", "the default device")
 

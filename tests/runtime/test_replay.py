@@ -14,7 +14,7 @@ from tests.runtime.graphs import DEVICE, schedule, tensor
 from tgcore import Tensor, nn
 from tgcore.codegen import optimize
 from tgcore.codegen.opt import Opt, OptOps
-from tgcore.codegen.target import Target, TensorCore
+from tgcore.codegen.target import Fragment, Target, TensorCore
 from tgcore.dtype import dtypes
 from tgcore.helpers import Context
 from tgcore.plugin import observers
@@ -217,7 +217,8 @@ def test_a_row_says_all_that_the_kernel_was_made_from(file):
     renderer = Device[DEVICE].renderer
     assert found.ast is ast and found.target == renderer.target
     assert found.renderer == found.renderer_key == renderer.cache_key
-    assert found.settings == {"NOOPT": 1, "PCONTIG": 0, "THREADS": 1}
+    settings = {"NOOPT": 1, "PCONTIG": 0, "THREADS": 1, "TC": 1, "ALLOW_TF32": 0}
+    assert found.settings == settings
     assert (found.opts, found.given) == ((), False)
     assert (row.source, row.device, row.provider) == (spec.source, DEVICE, "tg-cpu")
     assert kinds(make_here([row])) == {"equal"}
@@ -344,7 +345,8 @@ def test_targets_and_moves_come_back():
         Device[DEVICE].renderer.target,
         Target("X", dtypes=frozenset({dtypes.float32, dtypes.float32.vec(4)})),
         Target("X", global_max=(1, 2, 3), local=True, masked=True, tensor_cores=(
-            TensorCore((8, 8, 16), 32, dtypes.float16, dtypes.float32),)),
+            TensorCore((8, 8, 4), 32, dtypes.float16, dtypes.float32, Fragment("l2 l3 l4", "l0 l1"),
+                       Fragment("l0 l1", "l2 l3 l4"), Fragment("l2 l3 l4", "e0 l0 l1")),)),
     ]  # fmt: skip
     for target in targets:
         assert decode_target(from_text(to_text(encode_target(target)))) == target

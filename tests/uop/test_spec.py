@@ -9,7 +9,7 @@ import pytest
 
 from tests.schedule import graphs
 from tests.uop.golden_graphs import VECTORS, kernel, program
-from tgcore.codegen import Opt, OptOps
+from tgcore.codegen import Fragment, Opt, OptOps, TensorCore
 from tgcore.dtype import AddrSpace, Invalid, dtypes
 from tgcore.errors import SpecError
 from tgcore.helpers import Context
@@ -36,6 +36,10 @@ AT = UOp(Ops.INDEX, DATA.dtype, (DATA, K))
 GATED = UOp(Ops.INDEX, DATA.dtype, (DATA, K, K < 3))
 ONE, TRUE = UOp.const(F32, 1.0), UOp.const(BOOL, True)
 LOCAL = BufferizeInfo("TEST", AddrSpace.LOCAL)
+CORE = TensorCore(
+    (8, 8, 4), 32, F32, F32, Fragment("l2 l3 l4", "l0 l1"), Fragment("l0 l1", "l2 l3 l4"),
+    Fragment("l2 l3 l4", "e0 l0 l1"),
+)  # fmt: skip
 
 
 class Mutation(NamedTuple):
@@ -418,6 +422,16 @@ MUTATIONS = [
         "custom text",
         UOp(Ops.CUSTOM, dtypes.void, (), "nop;"),
         text_that_is_none={"arg": None},
+    ),
+    *of(
+        spec_program,
+        "matrix instructions",
+        UOp(Ops.WMMA, F32.vec(2), (UOp.const(F32, 1.0),) * 2 + (UOp.const(F32.vec(2), 0.0),), CORE),
+        a_matrix_of_another_type={"dtype": I32.vec(2)},
+        more_elements_than_a_lane_holds={"dtype": F32.vec(4)},
+        operands_that_are_vectors={"src": (UOp.const(F32.vec(2), 0.0),) * 3},
+        two_matrices={"src": (UOp.const(F32, 1.0),) * 2},
+        an_instruction_that_is_none={"arg": (8, 8, 4)},
     ),
     *of(
         spec_program,

@@ -14,6 +14,7 @@ import itertools
 import math
 from collections.abc import Iterable
 
+from tgcore.codegen.opt.tensor_core import sum_of
 from tgcore.codegen.target import Target
 from tgcore.dtype import Invalid, dtypes
 from tgcore.uop.divmod import split_sum
@@ -203,6 +204,10 @@ class _Replicator:
             return self._end(node)
         if node.op is Ops.REDUCE:
             return self._reduce(node)
+        if node.op is Ops.CONTRACT:
+            return self._contract(node)
+        if node.op is Ops.UNROLL:
+            return self._unroll(node)
         axes = self._axes(node)
         copies: dict[tuple[int, ...], UOp] = {}
         for place in _positions(axes):
@@ -227,6 +232,23 @@ class _Replicator:
             copies[place] = UOp.group(*dict.fromkeys(effects)).end(*ends)
         return axes, copies
 
+    def _contract(self, node: UOp) -> tuple[tuple[UOp, ...], dict[tuple[int, ...], UOp]]:
+        axes, (value, r) = self._axes(node), node.src
+        copies: dict[tuple[int, ...], UOp] = {}
+        for place in _positions(axes):
+            position = dict(zip(axes, place))
+            lanes = [self._at(value, {**position, r: lane}) for lane in range(r.vmax + 1)]
+            copies[place] = UOp.vectorize(*lanes)
+        return axes, copies
+
+    def _unroll(self, node: UOp) -> tuple[tuple[UOp, ...], dict[tuple[int, ...], UOp]]:
+        axes, (vector, r) = self._axes(node), node.src
+        copies: dict[tuple[int, ...], UOp] = {}
+        for place in _positions(axes):
+            position = dict(zip(axes, place))
+            copies[place] = self._at(vector, position).gep(position[r])
+        return axes, copies
+
     def _reduce(self, node: UOp) -> tuple[tuple[UOp, ...], dict[tuple[int, ...], UOp]]:
         axes = self._axes(node)
         unrolled = [r for r in self.ranges if r in node.src[1:]]
@@ -249,8 +271,8 @@ class _Replicator:
 def _combine(node: UOp, values: list[UOp], ends: list[UOp], apart: bool) -> UOp:
     """A reduce of several values for each step: one accumulator for each, or all into one."""
     if not ends:
-        return functools.reduce(lambda a, b: a.alu(node.arg, b), values)
-    if apart:
+        return sum_of(values, node.arg)
+    if apart and values[0].op is not Ops.WMMA:
         parts = [v.reduce(node.arg, *ends) for v in values]
         return functools.reduce(lambda a, b: a.alu(node.arg, b), parts)
     # the values stand side by side until there is an accumulator to add them to, one by one

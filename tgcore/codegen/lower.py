@@ -12,6 +12,7 @@ import itertools
 
 from tgcore.codegen.group import share_reduces
 from tgcore.codegen.launch import add_launch_positions
+from tgcore.codegen.opt.tensor_core import add_to
 from tgcore.codegen.target import Target
 from tgcore.codegen.wide import widen_accesses
 from tgcore.dtype import AddrSpace, DType, Invalid, dtypes
@@ -190,7 +191,7 @@ def _accumulate(group: list[UOp], numbers: itertools.count[int]) -> dict[UOp, UO
         address = memory.after(initial, *ranges).index(zero, dtype=memory.dtype)
         total = address.load(dtype=dtype)
         for value in _values(node):
-            total = total.alu(node.arg, value)
+            total = add_to(total, value, node.arg)
         stores.append(memory.index(zero, dtype=memory.dtype).store(total))
         accumulators.append(memory)
     end = UOp.group(*stores).end(*ranges)

@@ -6,16 +6,9 @@ from dataclasses import dataclass
 
 from tgcore.dtype import DType, dtypes
 from tgcore.uop.ops import Ops
+from tgcore.uop.tensor_core import Fragment, TensorCore
 
-
-@dataclass(frozen=True)
-class TensorCore:
-    """A matrix instruction: `dims` is (N, M, K), `threads` the size of the group that runs it."""
-
-    dims: tuple[int, int, int]
-    threads: int
-    dtype_in: DType
-    dtype_out: DType
+__all__ = ["Fragment", "Target", "TensorCore"]
 
 
 @dataclass(frozen=True)

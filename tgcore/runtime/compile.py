@@ -27,11 +27,13 @@ from tgcore.codegen.target import Target
 from tgcore.dtype import AddrSpace
 from tgcore.errors import CodegenError
 from tgcore.helpers import (
+    ALLOW_TF32,
     DEBUG,
     IGNORE_OOB,
     NOOPT,
     PCONTIG,
     SPEC,
+    TC,
     THREADS,
     TRACE_REWRITES,
     ansistrip,
@@ -53,7 +55,7 @@ from tgcore.uop.verify import verify_program
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-SETTINGS: Final = (NOOPT, PCONTIG, THREADS)
+SETTINGS: Final = (NOOPT, PCONTIG, THREADS, TC, ALLOW_TF32)
 """The settings that change what a kernel becomes."""
 
 # the packages whose sources decide what a kernel becomes

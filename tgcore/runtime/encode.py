@@ -146,14 +146,7 @@ def _encode_field(value: Any) -> Data:
     if isinstance(value, frozenset):
         return sorted(map(encode_value, value), key=to_text)
     if isinstance(value, tuple):
-        return [_encode_element(v) for v in value]
-    return encode_value(value)
-
-
-def _encode_element(value: Any) -> Data:
-    if isinstance(value, TensorCore):
-        parts = (value.dims, value.threads, value.dtype_in, value.dtype_out)
-        return [encode_value(part) for part in parts]
+        return [encode_value(v) for v in value]
     return encode_value(value)
 
 
@@ -175,14 +168,7 @@ def _decode_field(name: str, data: Data) -> Any:
     element = _ELEMENTS.get(name, int)
     if not isinstance(data, list):
         raise ValueError(f"a target's {name} must be a list")
-    values = [_decode_core(v) if element is TensorCore else decode_value(v) for v in data]
+    values = [decode_value(v) for v in data]
     if not all(type(v) is element for v in values):
         raise ValueError(f"a target's {name} must hold elements of type {element.__name__}")
     return kind(values)
-
-
-def _decode_core(data: Data) -> TensorCore:
-    match [decode_value(item) for item in data] if isinstance(data, list) else None:
-        case [(int(), int(), int()) as dims, int(threads), DType() as source, DType() as target]:
-            return TensorCore(dims, threads, source, target)
-    raise ValueError("not a matrix instruction")

@@ -12,13 +12,15 @@ was rendered or compiled wrongly. It also proves for the inputs given that
 - the work items of a group meet at the same barriers (`BarrierError`),
 - every node is computed before it is used, in its own loop or around it (`InterpreterError`).
 
-Work groups run one after another. The items of a group run in turns, each up to the next barrier.
+Work groups run one after another. The items of a group run in turns, each up to the next barrier or
+matrix instruction, which the lanes of a warp carry out together.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -30,6 +32,7 @@ from tgcore.errors import TgcoreError
 from tgcore.testing.lanes import Lanes, bitcast, cast, constant, elementwise, numpy_type
 from tgcore.uop.node import UOp, infer
 from tgcore.uop.ops import GroupOp, Ops
+from tgcore.uop.tensor_core import Fragment, TensorCore
 
 
 class InterpreterError(TgcoreError):
@@ -41,7 +44,7 @@ class InterpreterError(TgcoreError):
 
 
 class NotInterpretableError(InterpreterError):
-    """The program holds what only a device can run: text of a language, matrix instructions."""
+    """The program holds what only a device can run: text of a language."""
 
 
 class OutOfBoundsError(InterpreterError):
@@ -270,6 +273,10 @@ class _Run:
                 self.counts.written[number] = int(memory.written.sum()) * size
         return self.counts
 
+    def count_matrix_instruction(self, node: UOp) -> None:
+        """One item's share of it."""
+        self.counts.ops += node.arg.operations // node.arg.threads
+
     def _launch_size(self, node: UOp) -> int:
         missing = [v for v in node.src[0].variables() if v.arg[0] not in self.variables]
         if missing:
@@ -285,15 +292,82 @@ def _positions(sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
 def _in_turns(items: list[_Item]) -> None:
     """The items of a group, each up to its next barrier, until all are done."""
     running = [item.run() for item in items]
+    answers: list[Lanes | None] = [None] * len(items)
     while running:
-        waiting = [next(item, None) for item in running]
-        if all(barrier is None for barrier in waiting):
+        waiting = [_advance(run, answer) for run, answer in zip(running, answers)]
+        found = next((node for node in waiting if node is not None), None)
+        if found is None:
             return
-        for item in items:
-            item.visit = item.visit.after_barrier()
-        if any(barrier is not waiting[0] for barrier in waiting):
-            found = next(barrier for barrier in waiting if barrier is not None)
+        if any(node is not found for node in waiting):
             raise BarrierError("some items of the group wait at a barrier, others do not", found)
+        if found.op is Ops.WMMA:
+            answers = _matrix_instruction(found, items)
+        else:
+            answers = [None] * len(items)
+            for item in items:
+                item.visit = item.visit.after_barrier()
+
+
+def _advance(run: Generator[UOp, Lanes | None], answer: Lanes | None) -> UOp | None:
+    try:
+        return run.send(answer)
+    except StopIteration:
+        return None
+
+
+# *** matrix instructions ***
+
+
+def _matrix_instruction(node: UOp, items: list[_Item]) -> list[Lanes | None]:
+    """What each item gets: warp by warp the elements are put where they belong, multiplied, and
+    added up with more digits than they have."""
+    core: TensorCore = node.arg
+    if len(items) % core.threads:
+        raise BarrierError(f"{len(items)} items are no warps of {core.threads} lanes", node)
+    n, m, k = core.dims
+    results: list[Lanes | None] = []
+    for first in range(0, len(items), core.threads):
+        warp = items[first : first + core.threads]
+        a, b, c = (
+            _assembled(fragment, [item.values[source] for item in warp], shape)
+            for fragment, source, shape in zip(
+                (core.a, core.b, core.c), node.src, ((m, k), (k, n), (m, n))
+            )
+        )
+        if core.mantissa_bits:
+            a, b = (_rounded(x, core.mantissa_bits) for x in (a, b))
+        kind = numpy_type(core.dtype_out)
+        wide = np.float64 if kind.kind not in "iu" else np.int64
+        with np.errstate(all="ignore"):
+            total = (a.astype(wide) @ b.astype(wide) + c.astype(wide)).astype(kind)
+        rows, columns = _places(core.c, core.threads)
+        results += list(total[rows, columns])
+    return results
+
+
+@functools.cache
+def _places(fragment: Fragment, threads: int) -> tuple[Lanes, Lanes]:
+    """Rows and columns, by lane and element."""
+    places = [
+        [fragment.place(lane, element) for element in range(fragment.elements)]
+        for lane in range(threads)
+    ]
+    rows, columns = np.moveaxis(np.array(places), 2, 0)
+    return rows, columns
+
+
+def _assembled(fragment: Fragment, lanes: list[Lanes], shape: tuple[int, int]) -> Lanes:
+    matrix = np.zeros(shape, lanes[0].dtype)
+    matrix[_places(fragment, len(lanes))] = np.stack(lanes)
+    return matrix
+
+
+def _rounded(x: Lanes, mantissa_bits: int) -> Lanes:
+    """float32 with fewer digits, halves away from zero."""
+    dropped = 23 - mantissa_bits
+    bits = x.view(np.uint32) + np.uint32(1 << (dropped - 1))
+    rounded = (bits & np.uint32(0xFFFFFFFF << dropped & 0xFFFFFFFF)).view(np.float32)
+    return np.where(np.isfinite(x), rounded, x)
 
 
 def _jumps(program: Sequence[UOp]) -> dict[int, int]:
@@ -348,14 +422,20 @@ class _Item:
         self.visit = _Visit(group, 0, place)
         self.values = _Values()
 
-    def run(self) -> Iterator[UOp]:
-        """Runs the program; stops at each barrier and yields it."""
+    def run(self) -> Generator[UOp, Lanes | None]:
+        """Runs the program; stops at what takes several items and yields it: at each barrier, and
+        at each matrix instruction, whose value is sent."""
         program, jumps = self.shared.program, self.shared.jumps
         at = 0
         while at < len(program):
             node = program[at]
             if node.op is Ops.BARRIER:
                 yield node
+            elif node.op is Ops.WMMA:
+                self.shared.count_matrix_instruction(node)
+                value = yield node
+                assert value is not None
+                self.values[node] = value
             elif node.op is Ops.RANGE and self._number(node.src[0]) < 1:
                 at = jumps[at]
             elif node.op is Ops.RANGE:

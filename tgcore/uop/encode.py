@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 from tgcore.dtype import AddrSpace, DType, Invalid, PtrDType, dtypes
 from tgcore.uop.node import BufferizeInfo, UOp
 from tgcore.uop.ops import AxisType, Ops
+from tgcore.uop.tensor_core import Fragment, TensorCore
 
 Data: TypeAlias = Any
 """What JSON can hold: None, bools, numbers, strings, lists of these."""
@@ -161,6 +162,8 @@ def encode_value(value: Any, depth: int = 0) -> Data:
             return ["dtype", encode_dtype(value)]
         case BufferizeInfo(device, space, fixed, repeats):
             return ["bufferize", *[encode_value(v, 1) for v in (device, space, fixed, repeats)]]
+        case TensorCore():
+            return _encode_core(value)
     if value is Invalid:
         return ["invalid"]
     raise NotEncodable(f"{type(value).__name__} has no form as data")
@@ -230,6 +233,29 @@ def _decode_bufferize(rest: list[Data]) -> BufferizeInfo:
     raise _junk(rest, "the description of a store")
 
 
+def _encode_core(core: TensorCore) -> Data:
+    texts = [text for f in (core.a, core.b, core.c) for text in (f.rows, f.columns)]
+    kinds = (core.dtype_in, core.dtype_out, core.dtype_b)
+    values = (core.dims, core.threads, *kinds, *texts, core.mantissa_bits)
+    return ["tensor_core", *[encode_value(v, 1) for v in values]]
+
+
+def _decode_core(rest: list[Data]) -> TensorCore:
+    match [decode_value(item, 1) for item in rest]:
+        case [
+            (int(), int(), int()) as dims,
+            int(threads),
+            DType() as source,
+            DType() as target,
+            (DType() | None) as other,
+            *texts,
+            int(mantissa_bits),
+        ] if len(texts) == 6 and all(isinstance(t, str) for t in texts):
+            a, b, c = (Fragment(*texts[n : n + 2]) for n in (0, 2, 4))
+            return TensorCore(dims, threads, source, target, a, b, c, other, mantissa_bits)
+    raise _junk(rest, "a matrix instruction")
+
+
 _KIND_OF: Final[dict[type, str]] = {Ops: "op", AxisType: "axis", AddrSpace: "space"}
 _SPECIAL_FLOATS: Final = {
     "nan": math.nan,  # the one object that constants use
@@ -245,4 +271,5 @@ _DECODERS: Final[dict[str, Callable[[list[Data]], Any]]] = {
     "invalid": _decode_invalid,
     "dtype": _decode_dtype_value,
     "bufferize": _decode_bufferize,
+    "tensor_core": _decode_core,
 }

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tgcore.uop.node import UOp
 
 # the first source that is a range which the op ends
-RANGE_START = {Ops.BUFFERIZE: 1, Ops.REDUCE: 1, Ops.END: 1}
+RANGE_START = {Ops.BUFFERIZE: 1, Ops.REDUCE: 1, Ops.END: 1, Ops.CONTRACT: 1}
 
 _NO_RANGES: dict[Any, None] = {}
 

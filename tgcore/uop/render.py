@@ -21,9 +21,12 @@ from tgcore.dtype import AddrSpace, DType, Invalid, InvalidType, PtrDType, dtype
 from tgcore.uop.facts import movement_arg
 from tgcore.uop.node import BufferizeInfo, UOp, unobserved
 from tgcore.uop.ops import AxisType, GroupOp, Ops
+from tgcore.uop.tensor_core import Fragment, TensorCore
 
 NAMESPACE: Final[Mapping[str, Any]] = {
     **{t.__name__: t for t in (UOp, Ops, dtypes, AxisType, AddrSpace, BufferizeInfo)},
+    "Fragment": Fragment,
+    "TensorCore": TensorCore,
     "Invalid": Invalid,
     "inf": math.inf,
     "nan": math.nan,
@@ -591,7 +594,10 @@ def _filled(entries: list[str], indent: str) -> str:
 
 
 _SHOWN_BY_REPR: Final = frozenset(
-    {int, str, bool, bytes, Ops, AxisType, AddrSpace, DType, PtrDType, InvalidType, BufferizeInfo}
+    {
+        *(int, str, bool, bytes, Ops, AxisType, AddrSpace, DType, PtrDType, InvalidType),
+        *(BufferizeInfo, TensorCore),
+    }
 )
 
 

@@ -136,7 +136,7 @@ def _address_arithmetic(program: Sequence[UOp]) -> set[UOp]:
 
 def _work(node: UOp) -> int:
     if node.op is Ops.WMMA:
-        return int(2 * _product(node.arg[1])) if isinstance(node.arg, tuple) else 0
+        return int(node.arg.operations // node.arg.threads)
     return node.dtype.count * (2 if node.op is Ops.MULACC else 1)  # type: ignore[no-any-return]
 
 

@@ -15,6 +15,7 @@ from enum import Enum
 
 from tgcore.codegen.group import check_shared, positions_of, shared_bytes
 from tgcore.codegen.launch import folded
+from tgcore.codegen.opt.tensor_core import choose, tensor_core
 from tgcore.codegen.target import Target
 from tgcore.dtype import Invalid
 from tgcore.errors import KernelOptError
@@ -63,6 +64,7 @@ class Opt:
         return f"Opt({', '.join(map(str, parts))})"
 
 
+_CLOSERS = (Ops.END, Ops.REDUCE)
 _LOOPS = (AxisType.LOOP, AxisType.GLOBAL)
 
 
@@ -151,7 +153,7 @@ class Kernel:
             if node in table:
                 continue
             src = [done.get(s, s) for s in node.src]
-            if node.op in (Ops.END, Ops.REDUCE):
+            if node.op in _CLOSERS:
                 closed = [r for s in src[1:] for r in ([s] if s.op is Ops.RANGE else s.ranges)]
                 src = [src[0], *dict.fromkeys(closed)]
             if tuple(src) != node.src:
@@ -254,6 +256,17 @@ def _nolocals(kernel: Kernel, opt: Opt) -> None:
     kernel.may_use_locals = False
 
 
+def _tensor_core(kernel: Kernel, opt: Opt) -> None:
+    if not kernel.may_use_locals:
+        raise KernelOptError(f"{opt}: the kernel has no work groups of several items")
+    if kernel.axes(AxisType.WARP):
+        raise KernelOptError(f"{opt}: the kernel uses matrix instructions already")
+    try:
+        tensor_core(kernel, *choose(kernel, opt.axis, opt.arg))
+    except KernelOptError as error:
+        raise KernelOptError(f"{opt}: {error}") from None
+
+
 def check_work_group(kernel: Kernel, opt: Opt) -> None:
     """Raises if the work groups that the moves so far ask for are more than the device has."""
     target = kernel.target
@@ -302,6 +315,8 @@ def _padto(kernel: Kernel, opt: Opt) -> None:
         raise KernelOptError(f"{opt}: the axis of size {size} needs no padding")
     if r.axis_type not in (*_LOOPS, AxisType.LOCAL, AxisType.REDUCE):
         raise KernelOptError(f"{opt}: {r.axis_type} axes cannot be padded any more")
+    if any(r in n.src[1:] and n.src[0].op is Ops.WMMA for n in kernel.reduces):
+        raise KernelOptError(f"{opt}: steps of matrix instructions cannot be padded any more")
     wider = r.replace(src=(r.src[0].const_like(padded),))
     valid = wider < size
     table: dict[UOp, UOp] = {r: wider}
@@ -330,6 +345,7 @@ _MOVES = {
     OptOps.GROUP: _group,
     OptOps.GROUPTOP: _group,
     OptOps.NOLOCALS: _nolocals,
+    OptOps.TC: _tensor_core,
     OptOps.UPCAST: _upcast,
     OptOps.UNROLL: _unroll,
     OptOps.THREAD: _thread,

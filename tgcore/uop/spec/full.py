@@ -41,7 +41,34 @@ def legal_masked_index(gate: UOp, index: UOp) -> bool:
     return gate.dtype.scalar() is dtypes.bool and index.dtype is dtypes.index
 
 
+def legal_contract(node: UOp, value: UOp, r: UOp) -> bool:
+    """A scalar, and a range that has a step for each lane."""
+    return value.dtype.count == 1 and node.dtype is value.dtype.vec(r.vmax + 1)
+
+
+def legal_unroll(node: UOp, vector: UOp, r: UOp) -> bool:
+    """A vector, and a range that has a step for each lane."""
+    return node.dtype is vector.dtype.scalar() and vector.dtype.count == r.vmax + 1
+
+
 BETWEEN = (
+    Family(
+        "lanes as ranges",
+        "a CONTRACT takes a scalar and a range of as many steps as its vector has lanes, an UNROLL "
+        "such a vector and a range",
+        [
+            (
+                UPat(
+                    Ops.CONTRACT, src=(UPat(name="value"), UPat(Ops.RANGE, name="r")), name="node"
+                ),
+                legal_contract,
+            ),
+            (
+                UPat(Ops.UNROLL, src=(UPat(name="vector"), UPat(Ops.RANGE, name="r")), name="node"),
+                legal_unroll,
+            ),
+        ],
+    ),
     Family(
         "masked indices",
         "WHERE takes a bool for each lane, the index of the first lane, and Invalid",

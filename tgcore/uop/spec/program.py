@@ -11,6 +11,7 @@ from tgcore.uop.pattern import UPat
 from tgcore.uop.spec.base import Family, Spec
 from tgcore.uop.spec.kernel import MEMORY, surely_outside
 from tgcore.uop.spec.shared import SHARED, is_value, same_types, yes
+from tgcore.uop.tensor_core import TensorCore
 
 
 def legal_address(node: UOp) -> bool:
@@ -71,6 +72,16 @@ def legal_text(node: UOp) -> bool:
     return isinstance(node.arg, str)
 
 
+def legal_matrix_instruction(node: UOp) -> bool:
+    """What a lane holds of three matrices, in the types and as many elements as the arg says."""
+    core = node.arg
+    if not isinstance(core, TensorCore) or len(node.src) != 3:
+        return False
+    held = zip(core.dtypes, (core.a, core.b, core.c))
+    kinds = [dtype.vec(fragment.elements) for dtype, fragment in held]
+    return [s.dtype for s in node.src] == kinds and node.dtype is kinds[2]
+
+
 _lanes = Family(
     "lanes",
     "GEP takes lanes that its vector has, CAT vectors whose lanes together are the result's",
@@ -81,11 +92,13 @@ _lanes = Family(
 )
 _custom = Family(
     "custom text",
-    "CUSTOM and CUSTOMI have their text as arg; a WMMA takes three values",
-    [
-        (UPat((Ops.CUSTOM, Ops.CUSTOMI), name="node"), legal_text),
-        (UPat(Ops.WMMA, src=(UPat(), UPat(), UPat())), yes),
-    ],
+    "CUSTOM and CUSTOMI have their text as arg",
+    [(UPat((Ops.CUSTOM, Ops.CUSTOMI), name="node"), legal_text)],
+)
+MATRIX = Family(
+    "matrix instructions",
+    "a WMMA has a TensorCore as arg, and takes what a lane holds of its three matrices",
+    [(UPat(Ops.WMMA, name="node"), legal_matrix_instruction)],
 )
 _barriers = Family(
     "barriers", "a BARRIER is void and takes effects", [(UPat(Ops.BARRIER, dtypes.void), yes)]
@@ -136,6 +149,7 @@ PROGRAM = (
     _lanes,
     _barriers,
     _custom,
+    MATRIX,
 )
 _no_index_type = Family(
     "machine integers",
