@@ -135,29 +135,39 @@ class HCQDevice(CompiledDevice):
     # *** waiting ***
 
     def wait_for(self, value: int) -> None:
-        """Block until the timeline reaches the value.
+        """Block until the timeline reaches the value. Errors as of `wait_signal`."""
+        self.wait_signal(self.timeline, value)
 
-        DeviceError if the device made no progress for the time of HCQ_TIMEOUT.
+    def wait_signal(self, signal: Signal, value: int) -> None:
+        """Block until a signal that the device sets reaches the value.
+
+        DeviceError if the device made no progress for the time of HCQ_TIMEOUT, or has failed.
         """
-        while self.timeline.value < value:
+        while signal.value < value:
             before = self.progress()
-            if not self.timeline.wait(value) and self.progress() == before:
-                raise self._timed_out(value)
+            if not signal.wait(value, check=self.check_health) and self.progress() == before:
+                raise self._timed_out(signal.value, value)
+
+    def check_health(self) -> None:
+        """Raise DeviceError if the device has failed; asked again and again while waiting."""
 
     def synchronize(self) -> None:
         self.wait_for(self.submitted)
         if self._pending_profile:
             self._collect_profile()
 
-    def _timed_out(self, value: int) -> DeviceError:
+    def running(self) -> str:
+        """What the device runs, or has failed in: the first submission that is not done."""
         reached = self.timeline.value
-        waiting = [name for number, name in self.last_names if reached < number <= value]
-        running = waiting[0] if waiting else "unknown"
+        waiting = [name for number, name in self.last_names if reached < number]
+        return waiting[0] if waiting else "unknown work"
+
+    def _timed_out(self, reached: int, value: int) -> DeviceError:
         report = self.state_report()
         return DeviceError(
-            f"{self.name} did not finish {running} within {HCQ_TIMEOUT.value} ms",
+            f"{self.name} did not finish {self.running()} within {HCQ_TIMEOUT.value} ms",
             self.provider,
-            "; ".join(filter(None, (f"its timeline is at {reached}, not at {value}", report))),
+            "; ".join(filter(None, (f"it has come to {reached}, not to {value}", report))),
             "if the kernel just takes long, raise HCQ_TIMEOUT (milliseconds)",
         )
 

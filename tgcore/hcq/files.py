@@ -6,6 +6,7 @@ place. `HOST` is the real one.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -41,6 +42,9 @@ class FileSystem(Protocol):
 
     def open(self, path: str, *, writable: bool = True) -> DeviceFile:
         """Open a device file. Raises OSError, see `refusal`."""
+
+    def check(self, path: str) -> None:
+        """Raises the OSError that opening the file would raise, without opening it."""
 
     def read_text(self, path: str) -> str:
         """What a file of the driver's says, such as its version. Raises OSError."""
@@ -88,6 +92,11 @@ class _HostFileSystem:
     def open(self, path: str, *, writable: bool = True) -> DeviceFile:
         flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC
         return _HostFile(os.open(path, flags))
+
+    def check(self, path: str) -> None:
+        os.stat(path)
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
     def read_text(self, path: str) -> str:
         return Path(path).read_text("utf-8", errors="replace")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, MutableSequence, Sequence
 from typing import TYPE_CHECKING, ClassVar, Generic, Self, TypeVar
 
 from tgcore.hcq.signal import Signal
@@ -53,7 +53,15 @@ class Words:
 
     def patch(self, values: Mapping[Hashable, int]) -> None:
         """Write the values into the words that hold symbols, where they changed."""
-        last, words = self._last, self.words
+        self.patch_into(self.words, self._last, values)
+
+    def patch_into(
+        self,
+        words: MutableSequence[int] | memoryview,
+        last: dict[Hashable, int],
+        values: Mapping[Hashable, int],
+    ) -> None:
+        """Do so in a copy of the words, that has the values of `last` now."""
         for name, places in self._patches.items():
             value = values[name]
             if last.get(name) != value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from tgcore.helpers import ContextVar
 
@@ -37,16 +38,21 @@ class Signal(ABC):
         """Where the device writes the timestamp."""
         return self.address + 8
 
-    def wait(self, value: int, timeout: float | None = None) -> bool:
+    def wait(
+        self, value: int, timeout: float | None = None, check: Callable[[], None] | None = None
+    ) -> bool:
         """Block until the value is reached; False after `timeout` seconds (HCQ_TIMEOUT if None).
 
-        Waits in slices, so that a KeyboardInterrupt comes through.
+        Waits in slices, so that a KeyboardInterrupt comes through; `check` is called after each
+        and may raise.
         """
         if self.value >= value:
             return True
         limit = HCQ_TIMEOUT.value / 1000 if timeout is None else timeout
         end = time.monotonic() + limit
         while not self.wait_slice(value, _SLICE):
+            if check is not None:
+                check()
             if time.monotonic() >= end:
                 return self.value >= value
         return True

@@ -86,6 +86,13 @@ class DeviceRegistry:
             self._chosen = self._default = None
             discovery.reset()
 
+    def forget(self, device: CompiledDevice) -> None:
+        """Close a device that has failed; the next use of its name opens it anew."""
+        with self._lock:
+            if self._opened.get(device.name) is device:
+                del self._opened[device.name]
+            device.close()
+
     def close(self) -> None:
         """Close all devices."""
         with self._lock:

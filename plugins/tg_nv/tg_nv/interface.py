@@ -123,5 +123,9 @@ class NVInterface(ABC):
         """What went wrong, as far as GPU and driver tell."""
 
     @abstractmethod
+    def stop(self) -> None:
+        """Take all channels off the GPU, whatever they do. Never fails."""
+
+    @abstractmethod
     def close(self) -> None:
         """Give back all that was set up."""

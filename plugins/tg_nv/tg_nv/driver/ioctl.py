@@ -80,6 +80,7 @@ class IoctlInterface(NVInterface):
 
     def __init__(self, files: FileSystem, index: int) -> None:
         self._channels: list[Channel] = []
+        self._memory: dict[int, _Owned] = {}
         self._debugger = 0
         with ExitStack() as undo:
             self.session = join(files)
@@ -221,7 +222,9 @@ class IoctlInterface(NVInterface):
             view = self._map_for_host(handle, size, kind, address, undo).view if seen else None
             self._map_for_gpus(handle, size, address, purpose, seen, undo)
             visible = None if view is None else view[:nbytes]
-            return HCQMemory(address, nbytes, visible, _Owned(handle, undo.pop_all()))
+            undo.callback(self._memory.pop, address)
+            owned = self._memory[address] = _Owned(handle, undo.pop_all())
+            return HCQMemory(address, nbytes, visible, owned)
 
     def _alloc_object(
         self, size: int, page: int, kind: MemoryKind, purpose: str, undo: ExitStack
@@ -450,9 +453,18 @@ class IoctlInterface(NVInterface):
                 )
                 found.faults.append(Fault(what))
 
+    def stop(self) -> None:
+        for channel in self._channels:
+            with suppress(DriverError):
+                step = "stopping a channel"
+                self._client.control(channel.handle, Control.STOP_CHANNEL, step, bImmediate=1)
+
     def close(self) -> None:
         self._channels.clear()
-        self._undo.close()
+        with ExitStack() as rest:
+            rest.callback(self._undo.close)
+            for memory in list(self._memory.values()):
+                rest.callback(memory.undo.close)
 
 
 NOTIFIER: Final = "a notifier of errors"

@@ -210,6 +210,7 @@ class Control(IntEnum):
     READ_ALL_SM_ERROR_STATES = 0x83DE_030C
     READ_MMU_FAULT_INFO = 0x83DE_0328
     GPFIFO_SCHEDULE = 0xA06C_0101
+    STOP_CHANNEL = 0xA06F_0112
     GPFIFO_GET_WORK_SUBMIT_TOKEN = 0xC36F_0108
 
 
@@ -280,6 +281,7 @@ typedef struct {
     uint8_t bSkipEnable;                // since 575
 } GPFIFO_SCHEDULE;
 
+typedef struct { uint8_t bImmediate; } STOP_CHANNEL;
 typedef struct { uint32_t token; } GPFIFO_GET_WORK_SUBMIT_TOKEN;
 """
 

@@ -1,0 +1,1 @@
+"""What kernels are written in, and what compiles them."""
