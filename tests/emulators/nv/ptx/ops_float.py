@@ -49,13 +49,25 @@ def unlane(kind: Type, results: list[str]) -> str:
 
 
 def compute(
-    w: Writer, m: Modifiers, kind: Type, function: Callable[..., str], *operands: object
+    w: Writer,
+    m: Modifiers,
+    kind: Type,
+    function: Callable[..., str],
+    *operands: object,
+    narrow: Type | None = None,
 ) -> None:
-    """function of the operands' expressions, with ftz, sat and relu around it."""
+    """function of the operands' expressions, with ftz, sat and relu around it.
+
+    narrow: the type of all sources but the last, where it is not that of the result.
+    """
     flush, clamp, relu = m.flag("ftz"), m.flag("sat"), m.flag("relu")
     m.skip("noftz")
     d, *rest = operands
-    columns = [lanes(w, kind, operand) for operand in rest]
+    if narrow is None:
+        columns = [lanes(w, kind, operand) for operand in rest]
+    else:
+        columns = [[f"{x}.astype(f4)" for x in lanes(w, narrow, o)] for o in rest[:-1]]
+        columns.append(lanes(w, kind, rest[-1]))
     results = []
     for row in zip(*columns):
         inputs = [f"N.ftz({x})" for x in row] if flush else list(row)
@@ -78,6 +90,13 @@ def rounded(mode: str, kind: Type, operation: str, plain: str) -> Callable[..., 
     return lambda *args: f"N.directed({operation}, {code!r}, {mode!r}, {', '.join(args)})"
 
 
+def mixed(m: Modifiers, kind: Type) -> tuple[Type, Type | None]:
+    """Types of the result and of narrower sources, as in add.f32.f16."""
+    if kind.name in ("f16", "bf16") and m.left[-1:] == ["f32"]:
+        return m.type("f32"), kind
+    return kind, None
+
+
 @emits("add", "sub")
 def add(w: Writer, op: Op, m: Modifiers) -> None:
     kind = m.type(*integer.INTEGERS, "u16x2", "s16x2", *FLOATS)
@@ -85,9 +104,11 @@ def add(w: Writer, op: Op, m: Modifiers) -> None:
         integer.add_integers(w, op, m, kind)
         return
     m.operands(3)
+    kind, narrow = mixed(m, kind)
     mode = m.one(*ROUNDINGS)
     sign, name = ("+", "np.add") if op.op == "add" else ("-", "np.subtract")
-    compute(w, m, kind, rounded(mode, kind, name, f"({{}} {sign} {{}})"), *op.operands)
+    function = rounded(mode, kind, name, f"({{}} {sign} {{}})")
+    compute(w, m, kind, function, *op.operands, narrow=narrow)
 
 
 @emits("mul")
@@ -109,12 +130,14 @@ def fma(w: Writer, op: Op, m: Modifiers) -> None:
         integer.mad_integers(w, op, m, kind)
         return
     m.operands(4)
+    kind, narrow = mixed(m, kind)
     mode = m.one(*ROUNDINGS)
     plain = {"f4": "N.fma32({}, {}, {})", "f2": "N.fma16({}, {}, {})"}
     text = plain.get(BASE[kind.name], "N.fma64({}, {}, {})")
     if kind.name in ("bf16", "bf16x2"):
         text = "(np.multiply({}, {}, dtype=f8) + {})"
-    compute(w, m, kind, rounded(mode, kind, "lambda a, b, c: a * b + c", text), *op.operands)
+    function = rounded(mode, kind, "(lambda a, b, c: a * b + c)", text)
+    compute(w, m, kind, function, *op.operands, narrow=narrow)
 
 
 @emits("div")
