@@ -317,8 +317,7 @@ class Client:
         )
         share = 0
         if compute:
-            parameters = bytearray(struct.pack("<III1012x", gpu.space, 1, 0))
-            share = self.alloc(tsg, 0, 0x9067, parameters)
+            share = self.alloc(tsg, 0, 0x9067, bytearray(struct.pack("<III1012x", gpu.space, 1, 0)))
         ring = self.buffer(gpu, 1 << 20, system=False)
         notifier = self.notifier(gpu)
         channel = self.channel(gpu, tsg, ring, notifier, share=share)

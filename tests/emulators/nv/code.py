@@ -1,9 +1,30 @@
-"""Which machine code stands for which PTX text."""
+"""Which machine code stands for which PTX text: the fake runs the text instead of the code."""
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tests.emulators.nv.ptx import Kernel, parse
+
+
+@dataclass(frozen=True)
+class BankWord:
+    """An address that stands in a constant bank."""
+
+    bank: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class BankAddress:
+    """The address of a place in a constant bank."""
+
+    bank: int
+    offset: int
+
+
+Place = int | BankWord | BankAddress
 
 
 @dataclass(frozen=True)
@@ -13,24 +34,34 @@ class Code:
     nbytes: int
     ptx: str
     entry: str
+    stack: int = 0  # bytes of local memory of a thread that the machine code needs
+    registers: int = 0  # of a thread; 0: not known
+    symbols: Mapping[str, Place] = field(default_factory=dict)  # of module variables
+
+    def kernel(self) -> Kernel:
+        """The kernel of the text."""
+        return parse(self.ptx).kernels[self.entry]
 
 
 class CodeRegistry:
     """Kernels by their machine code."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, bytes], Code] = {}
+        self._known: dict[bytes, Code] = {}
 
-    def add(self, code: bytes, ptx: str, entry: str) -> None:
+    def add(self, code: bytes, kernel: Code) -> None:
         """Say what code does."""
-        digest = hashlib.sha256(code).digest()
-        self._known[len(code), digest] = Code(len(code), ptx, entry)
+        self._known[code] = kernel
 
     @property
     def lengths(self) -> list[int]:
         """The lengths of code to look for, longest first."""
-        return sorted({nbytes for nbytes, _ in self._known}, reverse=True)
+        return sorted({len(code) for code in self._known}, reverse=True)
 
     def find(self, code: bytes) -> Code | None:
         """The kernel whose code this is."""
-        return self._known.get((len(code), hashlib.sha256(code).digest()))
+        return self._known.get(code)
+
+    def codes(self) -> list[bytes]:
+        """All code that is known."""
+        return list(self._known)

@@ -11,6 +11,10 @@ _COPY = (39, 40, 41, 70, 71, 72, 75, 76, 77, 85, *range(126, 136))  # by copy en
 ILLEGAL_INSTRUCTION, INVALID_ADDRESS_SPACE, MISALIGNED, BAD_LAUNCH, STACK = 0x4, 0x10, 0xF, 0x1, 0x2
 
 
+class HungKernel(Exception):
+    """A kernel that does not end: no error, but nothing goes on either."""
+
+
 class ChannelError(Exception):
     """A channel is killed, with all others of its group."""
 

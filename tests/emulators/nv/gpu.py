@@ -7,7 +7,8 @@ import struct
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from tests.emulators.nv.faults import ChannelError
+from tests.emulators.nv.caches import Caches
+from tests.emulators.nv.faults import ChannelError, HungKernel
 from tests.emulators.nv.host import ChannelRun
 from tests.emulators.nv.layout import View
 from tests.emulators.nv.objects import ENGINE_GR0, Channel, Tsg
@@ -39,8 +40,7 @@ class FakeGpu:
         self.xids: list[ChannelError] = []
         self.launches: list[Any] = []  # QMDs that ran, newest last
         self.overlap = True  # unordered grids really run in another order
-        self.code_cache: dict[int, bytes] = {}
-        self.constant_cache: dict[int, bytes] = {}
+        self.caches = Caches(self)
         self._next_channel = _FIRST_CHANNEL
         self._last_time = 0
 
@@ -142,11 +142,19 @@ class FakeGpu:
         runs = [c.run for c in self.channels if c.run is not None and not c.dead]
         return [run.waits_for for run in runs if run.waits_for]
 
+    def hung(self) -> list[str]:
+        """Kernels that do not end."""
+        return [c.run.hung for c in self.channels if c.run is not None and c.run.hung]
+
     def _guarded(self, channel: Channel, act: Any) -> Any:
         try:
             return act()
         except ChannelError as error:
             self.kill(channel.tsg, channel, error)
+            return True
+        except HungKernel as hang:
+            channel.run.hung = str(hang)
+            self.system.note(f"{channel} hangs: {hang}")
             return True
 
     def kill(self, tsg: Tsg, culprit: Channel, error: ChannelError) -> None:

@@ -52,6 +52,7 @@ class ChannelRun:
         self.pages = channel.tsg.space.pages
         self.get = self.put = 0
         self.waits_for = ""  # what an acquire waits for
+        self.hung = ""  # the kernel that does not end
         self.interrupts = 0
         self._engines: dict[int, Engine] = {}  # by subchannel
         self._registers: dict[int, int] = {}  # of the host unit
@@ -69,6 +70,8 @@ class ChannelRun:
 
     def advance(self) -> bool:
         """Go on until an acquire fails or all is done. Whether something was done."""
+        if self.hung:
+            return False
         if self._work is None:
             if self.get == self.put:
                 return False

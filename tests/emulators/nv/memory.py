@@ -143,7 +143,7 @@ class PageTable:
             found = self.find(address)
             if found is None:
                 raise MmuFault(address, PTE_MISSING, access)
-            if access != READ and not found.writable:
+            if access in (WRITE, ATOMIC) and not found.writable:
                 raise MmuFault(address, READ_ONLY, access)
             stop = min(end, found.end)
             first = found.offset + address - found.start

@@ -12,11 +12,11 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tests.emulators.nv import status
-from tests.emulators.nv.code import CodeRegistry
+from tests.emulators.nv import cubin, status
+from tests.emulators.nv.code import Code, CodeRegistry, Place
 from tests.emulators.nv.gpu import FakeGpu
 from tests.emulators.nv.memory import PAGE, Memory
 from tests.emulators.nv.objects import MemoryNode, Usermode
@@ -25,7 +25,7 @@ from tests.emulators.nv.rm import MapContext, ResourceManager, refuse_call
 from tests.emulators.nv.status import Refused
 from tests.emulators.nv.uvm import Uvm, UvmSpace
 from tests.emulators.nv.watcher import Watcher
-from tgcore.hcq.mapping import Mapping, map_memory
+from tgcore.hcq import mapping as host
 
 _FIRST_FILE = 10000
 Injected = int | OSError | None
@@ -49,6 +49,7 @@ class FakeSystem:
         self.missing: dict[str, int] = {}  # path -> errno of opening it
         self.hook: Hook | None = None  # (call number, name, detail) -> failure or None
         self.calls = 0
+        self.kernel_budget = 20_000_000  # instructions, after which a kernel counts as endless
         self.files: dict[int, FakeFile] = {}
         self.mappings: list[_WatchedMapping] = []
         self.code = CodeRegistry()
@@ -145,6 +146,32 @@ class FakeSystem:
     def time(self) -> int:
         """The machine's clock, in nanoseconds."""
         return time.perf_counter_ns()
+
+    def register_code(
+        self,
+        code: bytes,
+        ptx: str,
+        entry: str,
+        *,
+        stack: int = 0,
+        registers: int = 0,
+        symbols: Mapping[str, Place] | None = None,
+    ) -> None:
+        """Say which PTX machine code stands for, which is all that the fake can run."""
+        self.code.add(code, Code(len(code), ptx, entry, stack, registers, symbols or {}))
+
+    def register_cubin(self, image: bytes, ptx: str) -> None:
+        """The same for all kernels of a cubin that was compiled from the same source."""
+        found = cubin.read(image)
+        for kernel in found.kernels:
+            self.register_code(
+                kernel.code,
+                ptx,
+                kernel.name,
+                stack=kernel.stack,
+                registers=kernel.registers,
+                symbols=found.symbols,
+            )
 
     # records
 
@@ -271,7 +298,7 @@ class FakeFile:
 
     def mmap(
         self, nbytes: int, offset: int = 0, *, writable: bool = True, address: int = 0
-    ) -> Mapping:
+    ) -> host.Mapping:
         """Map memory that RM_MAP_MEMORY prepared."""
         context = self._mapped(nbytes, offset)
         if not isinstance(context.node, MemoryNode):
@@ -310,7 +337,7 @@ class FakeFile:
             self.system.uvm.file_closed(self)
 
 
-class _WatchedMapping(Mapping):
+class _WatchedMapping(host.Mapping):
     """A CPU mapping that the fake knows of."""
 
     def __init__(
@@ -319,7 +346,7 @@ class _WatchedMapping(Mapping):
         assert isinstance(context.node, MemoryNode)
         self._system, self._memory = system, context.node.memory
         file = self._memory.fileno()
-        found = map_memory(file, nbytes, context.offset, writable=writable, address=address)
+        found = host.map_memory(file, nbytes, context.offset, writable=writable, address=address)
         super().__init__(found.address, nbytes, reserved=bool(address), writable=writable)
         self._key = (found.address, context.offset)
         self._memory.cpu_views.append(self._key)
