@@ -6,6 +6,7 @@ Sections and attributes are those that NVIDIA's compilers write (CUDA 12 and 13)
 from __future__ import annotations
 
 import io
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ _MACHINE: Final = 190  # EM_CUDA
 _CODE_ALIGNMENT: Final = 128
 _BANK_ALIGNMENT: Final = 256
 _PREFETCH_BYTES: Final = 4096  # instructions are fetched ahead: this much must be mapped
+
+_BANK: Final = re.compile(r"\.nv\.constant([234])(?:\.(.+))?")  # 0 is filled for each launch
 
 # attributes of .nv.info
 _MAX_THREADS: Final = 0x05
@@ -44,7 +47,11 @@ _TOOLS_ONLY: Final = 0x10000
 
 @dataclass
 class KernelInfo:
-    """One kernel of a cubin. Sizes in bytes; `params` are (offset, size) from `param_base` on."""
+    """One kernel of a cubin. Sizes in bytes.
+
+    `params` are (offset, size) from `param_base` on; `banks` are its constant banks but for bank 0:
+    number -> (offset in the image, size).
+    """
 
     name: str
     code_offset: int
@@ -56,6 +63,7 @@ class KernelInfo:
     param_base: int = 0
     param_bytes: int = 0
     params: list[tuple[int, int]] = field(default_factory=list)
+    banks: dict[int, tuple[int, int]] = field(default_factory=dict)
     most_threads: int = 1024
     required_block: tuple[int, int, int] | None = None
 
@@ -74,7 +82,6 @@ class Cubin:
 
     image: bytearray
     kernels: dict[str, KernelInfo]
-    banks: dict[int, tuple[int, int]]  # constant banks: offset in the image, size
     relocations: list[_Relocation]
     variables: dict[str, int]  # offsets of the program's global variables
 
@@ -112,7 +119,7 @@ class _Reader:
 
     def read(self) -> Cubin:
         kernels = self._place_code()
-        banks = self._place_data()
+        self._place_data(kernels)
         self._read_attributes(kernels)
         relocations = list(self._relocations())
         variables = {
@@ -121,7 +128,7 @@ class _Reader:
             if s["st_info"]["type"] == "STT_OBJECT" and s["st_shndx"] in self.offsets
         }
         self.image += bytes(_PREFETCH_BYTES)
-        return Cubin(self.image, kernels, banks, relocations, variables)
+        return Cubin(self.image, kernels, relocations, variables)
 
     # *** layout ***
 
@@ -145,18 +152,16 @@ class _Reader:
             raise CompileError("the cubin holds no kernel")
         return kernels
 
-    def _place_data(self) -> dict[int, tuple[int, int]]:
-        banks: dict[int, tuple[int, int]] = {}
+    def _place_data(self, kernels: dict[str, KernelInfo]) -> None:
         for number, section in enumerate(self.sections):
-            name = section.name
-            if name.startswith((".nv.constant3", ".nv.constant4")):
-                bank = int(name[len(".nv.constant")])
-                banks[bank] = (self._place(number, _BANK_ALIGNMENT), section["sh_size"])
-            elif name in (".nv.global", ".nv.global.init"):
+            found = _BANK.fullmatch(section.name)
+            if found is not None:
+                bank = self._place(number, _BANK_ALIGNMENT), section["sh_size"]
+                whose = kernels.values() if found[2] is None else [kernels[found[2]]]
+                for kernel in whose:
+                    kernel.banks[int(found[1])] = bank
+            elif section.name in (".nv.global", ".nv.global.init"):
                 self._place(number, _BANK_ALIGNMENT)
-            elif name.startswith(".nv.constant2"):
-                raise CompileError(f"section {name}: constants of old compilers are not supported")
-        return banks
 
     # *** attributes ***
 

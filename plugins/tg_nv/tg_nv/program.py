@@ -159,7 +159,7 @@ class NVProgram(HCQProgram):
         self.layout.place_address(
             words, 0, "program_address", "", self.code.address + self.kernel.code_offset
         )
-        for bank, (offset, nbytes) in self.cubin.banks.items():
+        for bank, (offset, nbytes) in self.kernel.banks.items():
             self.layout.place(words, 0, f"constant_buffer_valid_{bank}", 1)
             self.layout.place_scaled(words, 0, f"constant_buffer_size_{bank}", nbytes)
             at = self.code.address + offset

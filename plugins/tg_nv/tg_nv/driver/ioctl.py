@@ -80,6 +80,7 @@ class IoctlInterface(NVInterface):
 
     def __init__(self, files: FileSystem, index: int) -> None:
         self._channels: list[Channel] = []
+        self._close_channels = ExitStack()
         self._memory: dict[int, _Owned] = {}
         self._debugger = 0
         with ExitStack() as undo:
@@ -296,7 +297,7 @@ class IoctlInterface(NVInterface):
         try:
             with self._undo:
                 channel = self._open_channel(engine)
-                outer.push(self._undo.pop_all())
+                self._close_channels.push(self._undo.pop_all())
         finally:
             self._undo = outer
         self._channels.append(channel)
@@ -465,6 +466,7 @@ class IoctlInterface(NVInterface):
             rest.callback(self._undo.close)
             for memory in list(self._memory.values()):
                 rest.callback(memory.undo.close)
+            rest.callback(self._close_channels.close)
 
 
 NOTIFIER: Final = "a notifier of errors"

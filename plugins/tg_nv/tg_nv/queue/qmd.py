@@ -23,11 +23,14 @@ QMD_TABLES: Final = {
     shared_memory_size=561:544 min_sm_config_shared=567:562 max_sm_config_shared=574:569
     qmd_minor_version=579:576 qmd_major_version=583:580
     cta_thread_dimension0=607:592 cta_thread_dimension1=623:608 cta_thread_dimension2=639:624
-    constant_buffer_valid_0=640 constant_buffer_valid_3=643 constant_buffer_valid_4=644
+    constant_buffer_valid_0=640 constant_buffer_valid_2=642 constant_buffer_valid_3=643
+    constant_buffer_valid_4=644
     register_count=656:648 target_sm_config_shared=662:657
     barrier_count=767:763 constant_buffer_invalidate_0=1074
     constant_buffer_addr_lower_0=1055:1024 constant_buffer_addr_upper_0=1072:1056
     constant_buffer_size_0=1087:1075
+    constant_buffer_addr_lower_2=1183:1152 constant_buffer_addr_upper_2=1200:1184
+    constant_buffer_size_2=1215:1203
     constant_buffer_addr_lower_3=1247:1216 constant_buffer_addr_upper_3=1264:1248
     constant_buffer_size_3=1279:1267
     constant_buffer_addr_lower_4=1311:1280 constant_buffer_addr_upper_4=1328:1312
@@ -39,7 +42,7 @@ QMD_TABLES: Final = {
     qmd_group_id=21:16 qmd_type=25:23
     dependent_qmd_enable=368 dependent_qmd_action=371:369 dependent_qmd_pointer=479:448
     constant_buffer_valid_0=416 constant_buffer_invalidate_0=419
-    constant_buffer_valid_3=428 constant_buffer_valid_4=432
+    constant_buffer_valid_2=424 constant_buffer_valid_3=428 constant_buffer_valid_4=432
     sass_version=543:536 shader_local_memory_high_size=567:544 api_visible_call_limit=568
     qmd_minor_version=579:576 qmd_major_version=583:580
     shared_memory_size=601:584
@@ -52,6 +55,8 @@ QMD_TABLES: Final = {
     program_address_lower=1247:1216 program_address_upper=1272:1248
     constant_buffer_addr_lower_0=1567:1536 constant_buffer_addr_upper_0=1586:1568
     constant_buffer_size_0=1599:1587
+    constant_buffer_addr_lower_2=1695:1664 constant_buffer_addr_upper_2=1714:1696
+    constant_buffer_size_2=1727:1715
     constant_buffer_addr_lower_3=1759:1728 constant_buffer_addr_upper_3=1778:1760
     constant_buffer_size_3=1791:1779
     constant_buffer_addr_lower_4=1823:1792 constant_buffer_addr_upper_4=1842:1824
@@ -71,12 +76,14 @@ QMD_TABLES: Final = {
     cta_raster_width=1279:1248 cta_raster_height=1295:1280 cta_raster_depth=1327:1312
     constant_buffer_addr_lower_0=1375:1344 constant_buffer_addr_upper_0=1394:1376
     constant_buffer_size_0=1407:1395
+    constant_buffer_addr_lower_2=1503:1472 constant_buffer_addr_upper_2=1522:1504
+    constant_buffer_size_2=1535:1523
     constant_buffer_addr_lower_3=1567:1536 constant_buffer_addr_upper_3=1586:1568
     constant_buffer_size_3=1599:1587
     constant_buffer_addr_lower_4=1631:1600 constant_buffer_addr_upper_4=1650:1632
     constant_buffer_size_4=1663:1651
     constant_buffer_valid_0=1856 constant_buffer_invalidate_0=1859
-    constant_buffer_valid_3=1868 constant_buffer_valid_4=1872
+    constant_buffer_valid_2=1864 constant_buffer_valid_3=1868 constant_buffer_valid_4=1872
     """,
 }
 
@@ -122,7 +129,7 @@ class QMDLayout:
 
     def place_scaled(self, words: Words, start: int, name: str, value: int) -> None:
         """Write a field that holds a number without its lowest bits, rounded up."""
-        shift = self._shifts.get(name.rstrip("_034"), 0)
+        shift = self._shifts.get(name.rstrip("_0234"), 0)
         self.place(words, start, name, value + (1 << shift) - 1 >> shift)
 
     def place_address(self, words: Words, start: int, what: str, tail: str, at: Value) -> None:
