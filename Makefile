@@ -7,10 +7,10 @@ STAMP = $(VENV)/.installed
 .PHONY: demo test lint types bench clean
 
 # torch is a reference for tests only: its CPU build is enough
-$(STAMP): pyproject.toml plugins/tg_cpu/pyproject.toml plugins/tg_null/pyproject.toml
+$(STAMP): pyproject.toml plugins/tg_cpu/pyproject.toml plugins/tg_null/pyproject.toml plugins/tg_nv/pyproject.toml
 	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --upgrade pip
-	$(RUN) -m pip install --quiet -e ".[examples]" -e plugins/tg_cpu -e plugins/tg_null
+	$(RUN) -m pip install --quiet -e ".[examples]" -e plugins/tg_cpu -e plugins/tg_null -e plugins/tg_nv
 	touch $@
 
 $(VENV)/.installed-dev: $(STAMP)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tg_nv.driver.client import UVM_FILE, RMClient, gpu_file
+from tg_nv.driver.client import UVM_FILE, RMClient, gpu_file, why_not
 from tgcore.errors import DeviceError
-from tgcore.hcq.files import HOST, FileSystem, refusal
+from tgcore.hcq.files import HOST, FileSystem
 from tgcore.plugin import BackendDescription, Probe
 from tgcore.plugin.hookspecs import hookimpl
 from tgcore.runtime.compiled import CompiledDevice
@@ -39,7 +39,7 @@ def tgcore_probe() -> Probe:
             try:
                 FILES.check(path)  # not opened: that would start the GPU
             except OSError as refused:
-                reason = refusal(path, refused)
+                reason = why_not(path, refused)
                 return Probe((), f"{reason.what}: {reason.why}", reason.fix)
         return Probe(tuple(_describe(card, client.version) for card in cards))
     finally:

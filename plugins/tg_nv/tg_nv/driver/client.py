@@ -33,7 +33,20 @@ def open_file(files: FileSystem, path: str) -> DeviceFile:
     try:
         return files.open(path)
     except OSError as error:
-        raise refusal(path, error) from None
+        raise why_not(path, error) from None
+
+
+def why_not(path: str, error: OSError) -> DeviceError:
+    """Says why a device file cannot be opened, and what to do."""
+    found = refusal(path, error)
+    if not isinstance(error, FileNotFoundError):
+        return found
+    fixes = {
+        CONTROL_FILE: "install the NVIDIA kernel driver, or load it: modprobe nvidia",
+        UVM_FILE: "load the driver's part for unified memory: nvidia-modprobe -u -c 0",
+    }
+    fix = fixes.get(path, "have the files made: nvidia-modprobe -c 0")
+    return DeviceError(found.what, "", found.why, fix)
 
 
 def call(file: DeviceFile, request: int, structs: Structs, block: Any, step: str) -> None:
