@@ -155,6 +155,10 @@ class Client:
         result = self.call(self.ctl, 0x2B, bytearray(data), 0x28)
         return int(struct.unpack_from("<I", result, 8)[0])
 
+    def alloc_on(self, file: FakeFile) -> None:
+        """RM_ALLOC on a file that it may not be for."""
+        self.call(file, 0x2B, bytearray(48), 0x28)
+
     def free(self, parent: int, handle: int) -> None:
         """RM_FREE."""
         self.call(self.ctl, 0x29, bytearray(struct.pack("<IIII", self.root, parent, handle, 0)), 12)
@@ -355,12 +359,14 @@ class Client:
             "entries": 64,
             "space": 0,
             "engine": 0,
-            "ring": ring.address,
+            "ring_address": ring.address,
             "userd": Queue.USERD,
             "cls": self.system.gpus[gpu.index].profile.channels[0],
         } | changes
         data = bytearray(1024)
-        struct.pack_into("<IIQII", data, 0, notifier.handle, ring.handle, values["ring"], 0, 0)
+        struct.pack_into(
+            "<IIQII", data, 0, notifier.handle, ring.handle, values["ring_address"], 0, 0
+        )
         struct.pack_into("<IIII", data, 0x10, values["entries"], 0, share, values["space"])
         struct.pack_into("<I", data, 0x20, ring.handle)
         struct.pack_into("<Q", data, 0x40, values["userd"])

@@ -220,6 +220,8 @@ class ComputeEngine:
     def _launch(self, address: int) -> None:
         version = self._gpu.profile.qmd
         qmd = decode(self._pages.read(address, NBYTES[version]), version, address)
+        if self._run.segment is not None:
+            self._run.segment.qmds.append(qmd)
         run = prepare(self._gpu, self._pages, qmd, self._windows(), self._local_memory())
 
         def run_all() -> None:

@@ -13,6 +13,7 @@ from tests.emulators.nv.host import ChannelRun
 from tests.emulators.nv.layout import View
 from tests.emulators.nv.objects import ENGINE_GR0, Channel, Tsg
 from tests.emulators.nv.profiles import Profile
+from tests.emulators.nv.pushbuffer import Segment
 
 if TYPE_CHECKING:
     from tests.emulators.nv.system import FakeSystem
@@ -39,6 +40,7 @@ class FakeGpu:
         self.channels: list[Channel] = []
         self.xids: list[ChannelError] = []
         self.launches: list[Any] = []  # QMDs that ran, newest last
+        self.segments: list[Segment] = []  # pushbuffers that were fetched, newest last
         self.overlap = True  # unordered grids really run in another order
         self.caches = Caches(self)
         self._next_channel = _FIRST_CHANNEL

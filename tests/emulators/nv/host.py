@@ -10,13 +10,14 @@ from tests.emulators.nv.copy import CopyEngine
 from tests.emulators.nv.faults import mmu_error, pbdma_error
 from tests.emulators.nv.memory import MmuFault
 from tests.emulators.nv.objects import Channel
+from tests.emulators.nv.pushbuffer import Entry, Malformed, Segment, entry_of, methods
 
 if TYPE_CHECKING:
     from tests.emulators.nv.gpu import FakeGpu
 
 GPGET, GPPUT = 0x88, 0x8C
 COMPUTE_SUBCHANNEL, COPY_SUBCHANNEL = 1, 4
-_LOW40: Final = (1 << 40) - 1
+SET_EXTENDED_BASE = 4  # a control entry
 
 # methods of the host unit: name, and bits of data that have a meaning
 HOST_METHODS: Final[dict[int, tuple[str, int]]] = {
@@ -58,6 +59,7 @@ class ChannelRun:
         self._registers: dict[int, int] = {}  # of the host unit
         self._extended_base = 0
         self._work: Iterator[None] | None = None
+        self.segment: Segment | None = None  # that is being run
 
     def ring(self) -> None:
         """The doorbell: take the new GPPut."""
@@ -85,6 +87,8 @@ class ChannelRun:
             self._work = None
         except MmuFault as fault:
             raise mmu_error(fault, "host") from None
+        except Malformed as error:
+            raise pbdma_error(str(error)) from None
         return True
 
     # ring and pushbuffer
@@ -95,7 +99,8 @@ class ChannelRun:
             self.get = (self.get + 1) % self.channel.entries
             address, words = self._fetch(entry)
             self._write_get()
-            yield from self._segment(words)
+            for subchannel, method, data in methods(words):
+                yield from self._method(subchannel, method, data)
             now = self._words(address, len(words))
             if now != words:
                 self.gpu.system.complain(f"pushbuffer {address:#x} changed while it was run")
@@ -106,46 +111,27 @@ class ChannelRun:
         at = self.channel.userd_offset + GPGET
         self.channel.userd.view[at : at + 4] = self.get.to_bytes(4, "little")
 
-    def _fetch(self, entry: int) -> tuple[int, list[int]]:
+    def _fetch(self, word: int) -> tuple[int, list[int]]:
         """Address and words of a ring entry."""
-        length = entry >> 42 & 0x1F_FFFF
-        if entry & 3 or entry >> 40 & 1:
-            raise pbdma_error(f"ring entry {entry:#018x} has bits that must be 0")
-        if length == 0:
+        entry = entry_of(word)
+        if not entry.words:
             self._control_entry(entry)
             return 0, []
-        address = self._extended_base | entry & _LOW40 & ~3
-        return address, self._words(address, length)
+        address = self._extended_base | entry.address
+        words = self._words(address, entry.words)
+        self.segment = Segment(self.channel.handle, word, words)
+        self.gpu.segments.append(self.segment)
+        return address, words
 
     def _words(self, address: int, count: int) -> list[int]:
         data = self.pages.read(address, 4 * count)
         return list(memoryview(data).cast("I")) if count else []
 
-    def _control_entry(self, entry: int) -> None:
-        opcode = entry >> 32 & 0xFF
-        if opcode == 4 and self.gpu.profile.wide:
-            self._extended_base = (entry >> 8 & 0x1_FFFF) << 40
-        elif opcode != 0:
-            raise pbdma_error(f"ring entry {entry:#018x} is no segment")
-
-    def _segment(self, words: list[int]) -> Iterator[None]:
-        at = 0
-        while at < len(words):
-            header = words[at]
-            at += 1
-            kind, count = header >> 29, header >> 16 & 0x1FFF
-            subchannel, method = header >> 13 & 7, (header & 0xFFF) << 2
-            if header >> 12 & 1 or kind not in (1, 3, 4, 5, 7):
-                raise pbdma_error(f"method header {header:#010x}")
-            if kind == 7:
-                return
-            data = [count] if kind == 4 else words[at : at + count]
-            at += 0 if kind == 4 else count
-            if kind != 4 and len(data) != count:
-                raise pbdma_error(f"method header {header:#010x} at the segment's end")
-            for i, word in enumerate(data):
-                step = {1: i, 3: 0, 4: 0, 5: min(i, 1)}[kind]
-                yield from self._method(subchannel, method + 4 * step, word)
+    def _control_entry(self, entry: Entry) -> None:
+        if entry.opcode == SET_EXTENDED_BASE and self.gpu.profile.wide:
+            self._extended_base = entry.operand << 40
+        elif entry.opcode != 0:
+            raise Malformed(f"control opcode {entry.opcode}")
 
     def _method(self, subchannel: int, address: int, data: int) -> Iterator[None]:
         if address < 0x100:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tests.emulators.nv import ptx
-from tests.emulators.nv.code import BankWord, Code
+from tests.emulators.nv.code import BankWord, Code, Place
 from tests.emulators.nv.faults import (
     BAD_LAUNCH,
     ILLEGAL_INSTRUCTION,
@@ -259,9 +259,9 @@ class _Launch:
         rest = bytearray(self.bank_0[: self.profile.parameter_base])
         for offset in (head.block, head.grid):
             rest[offset : offset + 12] = bytes(12)
-        for offset in (head.shared_window, head.local_window, head.descriptor):
-            if offset is not None:
-                rest[offset : offset + 8] = bytes(8)
+        for wide in (head.shared_window, head.local_window, head.descriptor):
+            if wide is not None:
+                rest[wide : wide + 8] = bytes(8)
         rest[head.stack : head.stack + 4] = bytes(4)
         if any(rest):
             self.complain("bank 0's head has words that must be zero")
@@ -314,9 +314,10 @@ class _Launch:
         assert self.code is not None
         result: dict[str, int] = {}
         for name in self.code.kernel().symbols:
-            place = self.code.symbols.get(name)
-            self.require(place is not None, f"nobody knows where the variable {name} is")
-            assert place is not None
+            found = self.code.symbols.get(name)
+            self.require(found is not None, f"nobody knows where the variable {name} is")
+            assert found is not None
+            place: Place = found
             if isinstance(place, int):
                 result[name] = place
                 continue

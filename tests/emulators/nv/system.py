@@ -88,6 +88,12 @@ class FakeSystem:
                 return "gpu", gpu
         raise _os_error(errno.ENOENT, path)
 
+    def check(self, path: str) -> None:
+        """Raises what `open` would raise."""
+        if path in self.missing:
+            raise _os_error(self.missing[path], path)
+        self._kind(path)
+
     def read_text(self, path: str) -> str:
         """The driver's text files. Raises OSError."""
         if path in self.missing:
