@@ -135,7 +135,7 @@ def _memory(r: Request, place: str) -> Node:
     page = _page_size(r)
     r.zero("width", "height", "pitch", "format", "comprCovg", "zcullCovg", "rangeLo", "rangeHi")
     r.zero("offset", "ctagOffset", "hVASpace", "internalflags", "numaNode")
-    alignment = p["alignment"] if p["flags"] & 0x180 else page
+    alignment = p["alignment"] if p["flags"] & 0x180 else PAGE
     require(alignment in _POWERS, status.INVALID_ARGUMENT, f"alignment {alignment:#x}")
     if place == "system":
         page = max(page, PAGE)

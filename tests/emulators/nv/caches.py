@@ -37,6 +37,11 @@ class Caches:
         for line in range(address // _LINE * _LINE, address + nbytes, _LINE):
             self._constants.pop((id(pages), line), None)
 
+    def forget(self, pages: PageTable) -> None:
+        """An address space ends."""
+        self._code = {k: v for k, v in self._code.items() if k[0] != id(pages)}
+        self._constants = {k: v for k, v in self._constants.items() if k[0] != id(pages)}
+
     def constants(self, pages: PageTable, address: int, nbytes: int) -> bytes:
         """The bytes of a constant bank. Raises MmuFault."""
         start = address // _LINE * _LINE

@@ -62,6 +62,6 @@ class CodeRegistry:
         """The kernel whose code this is."""
         return self._known.get(code)
 
-    def codes(self) -> list[bytes]:
-        """All code that is known."""
-        return list(self._known)
+    def codes(self, entry: str) -> list[bytes]:
+        """The code of a kernel, for each chip that it was compiled for."""
+        return [code for code, kernel in self._known.items() if kernel.entry == entry]

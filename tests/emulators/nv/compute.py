@@ -219,12 +219,15 @@ class ComputeEngine:
 
     def _launch(self, address: int) -> None:
         version = self._gpu.profile.qmd
-        qmd = decode(self._pages.read(address, NBYTES[version]), version, address)
+        data = self._pages.read(address, NBYTES[version])
+        qmd = decode(data, version, address)
         if self._run.segment is not None:
             self._run.segment.qmds.append(qmd)
         run = prepare(self._gpu, self._pages, qmd, self._windows(), self._local_memory())
 
         def run_all() -> None:
+            if self._pages.read(address, len(data)) != data:
+                self._gpu.system.complain(f"QMD {address:#x} changed while it was run")
             run()
             self._releases(qmd)
             for i in range(2):

@@ -165,6 +165,19 @@ def _nothing(p: Parameters) -> None:
     p.data[:] = bytes(len(p.data))
 
 
+def _channel_list(p: Parameters) -> None:
+    """Hardware numbers of channels by their handles."""
+    count = p.get(0)
+    handles = copy_in(p.get(8, 8), 4 * count)
+    numbers = b""
+    for i in range(count):
+        handle = int.from_bytes(handles[4 * i : 4 * i + 4], "little")
+        channel = p.node.client.find(handle, Channel)
+        assert isinstance(channel, Channel)
+        numbers += channel.number.to_bytes(4, "little")
+    copy_out(p.get(0x10, 8), numbers)
+
+
 # on the subdevice
 
 
@@ -199,6 +212,8 @@ def _gr_values(p: Parameters) -> dict[int, int]:
     return {
         0x07: sum(mask != 0 for mask in profile.tpc_masks),
         0x08: 1,
+        0x0A: 4,
+        0x0B: 65536,
         0x0C: profile.sm_version,
         0x0D: profile.max_warps,
         0x0E: 32,
@@ -207,6 +222,8 @@ def _gr_values(p: Parameters) -> dict[int, int]:
         0x17: profile.tpc_slots,
         0x1D: profile.sms * 128,
         0x20: profile.sms_per_tpc,
+        0x22: profile.sms,
+        0x23: 4 * profile.sms,
         0x2C: 64,
     }
 
@@ -409,6 +426,7 @@ def _sm_errors(p: Parameters) -> None:
     asked, count, start = p.get(0), p.get(4), p.get(0x12D4)
     require(asked in (0, channel.handle), status.INVALID_CHANNEL, "hTargetChannel")
     require(count <= 100, status.INVALID_ARGUMENT, "numSMsToRead")
+    p.text(8, bytes(48 * 100))
     for i, error in enumerate(channel.sm_errors[start : start + count]):
         at = 8 + 48 * i
         p.put(at + 4, error[0])
@@ -452,6 +470,7 @@ COMMANDS: dict[int, Command] = {
     ),
     0x800280: Command("GPU_GET_NUM_SUBDEVICES", Device, 4, _one),
     0x800289: Command("GPU_GET_VIRTUALIZATION_MODE", Device, {0: 4, 570: 8}, _nothing),
+    0x80170D: Command("FIFO_GET_CHANNELLIST", Device, 24, _channel_list),
     0x20801201: Command("GR_GET_INFO", Subdevice, 32, _gr_info),
     0x20801228: Command(
         "GR_GET_INFO_V2", Subdevice, {0: 448, 550: 472, 570: 488, 590: 496}, _gr_info_2

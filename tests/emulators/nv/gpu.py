@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import uuid
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from tests.emulators.nv.caches import Caches
@@ -14,12 +15,14 @@ from tests.emulators.nv.layout import View
 from tests.emulators.nv.objects import ENGINE_GR0, Channel, Tsg
 from tests.emulators.nv.profiles import Profile
 from tests.emulators.nv.pushbuffer import Segment
+from tests.emulators.nv.qmd import Qmd
 
 if TYPE_CHECKING:
     from tests.emulators.nv.system import FakeSystem
 
 GPGET, GPPUT = 0x88, 0x8C
 _FIRST_CHANNEL = 3
+_KEPT = 4096  # records of what was done
 
 
 class FakeGpu:
@@ -39,8 +42,8 @@ class FakeGpu:
         self.boosts: list[tuple[int, int]] = []  # flags and duration of PERF_BOOST
         self.channels: list[Channel] = []
         self.xids: list[ChannelError] = []
-        self.launches: list[Any] = []  # QMDs that ran, newest last
-        self.segments: list[Segment] = []  # pushbuffers that were fetched, newest last
+        self.launches: deque[Qmd] = deque(maxlen=_KEPT)  # that ran, newest last
+        self.segments: deque[Segment] = deque(maxlen=_KEPT)  # fetched, newest last
         self.overlap = True  # unordered grids really run in another order
         self.caches = Caches(self)
         self._next_channel = _FIRST_CHANNEL

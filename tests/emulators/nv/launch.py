@@ -96,7 +96,8 @@ class _Launch:
         self.gpu, self.pages, self.qmd = gpu, pages, qmd
         self.windows, self.local = windows, local
         self.code: Code | None = None
-        self.bank_0 = b""
+        self.bank_0 = b""  # as the GPU sees it
+        self.bank_0_memory = b""  # as it is
 
     @property
     def profile(self) -> Profile:
@@ -215,7 +216,7 @@ class _Launch:
                 caches.invalidate_range(self.pages, address, nbytes)
             data = caches.constants(self.pages, address, nbytes)
             if index == 0:
-                self.bank_0 = data
+                self.bank_0, self.bank_0_memory = data, self.pages.read(address, nbytes)
         self.require(self.bank_0, "bank 0 is not bound")
         least = self.profile.parameter_base
         self.require(len(self.bank_0) >= least, f"bank 0 has {len(self.bank_0):#x} bytes")
@@ -290,6 +291,9 @@ class _Launch:
     def run(self) -> None:
         assert self.code is not None
         kernel, base = self.code.kernel(), self.profile.parameter_base
+        bank = self.qmd.bank(0)
+        if bank is not None and self.pages.read(*bank) != self.bank_0_memory:
+            self.complain("bank 0 changed while the grid was run")
         self.gpu.launches.append(self.qmd)
         try:
             ptx.run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -116,8 +116,8 @@ class PageTable:
     def unmap(self, base: int, nbytes: int) -> None:
         """Nothing is mapped there afterwards; neighbours that reach into it are cut."""
         end = base + nbytes
-        for old in [m for m in self._mapped if m.start < end and base < m.end]:
-            index = self._mapped.index(old)
+        for old in self._within(base, end):
+            index = bisect_right(self._starts, old.start) - 1
             del self._mapped[index], self._starts[index]
             for start, stop in ((old.start, base), (end, old.end)):
                 if start < stop:
@@ -127,7 +127,7 @@ class PageTable:
 
     def overlaps(self, base: int, nbytes: int) -> bool:
         """Whether anything is mapped in these addresses."""
-        return any(m.start < base + nbytes and base < m.end for m in self._mapped)
+        return bool(self._within(base, base + nbytes))
 
     def find(self, address: int) -> Mapped | None:
         """What is mapped at an address."""
@@ -170,6 +170,12 @@ class PageTable:
     def word(self, address: int, nbytes: int = 4) -> int:
         """An integer at an address."""
         return int.from_bytes(self.read(address, nbytes), "little")
+
+    def _within(self, base: int, end: int) -> list[Mapped]:
+        """What reaches into these addresses."""
+        first = max(bisect_right(self._starts, base) - 1, 0)
+        last = bisect_left(self._starts, end)
+        return [m for m in self._mapped[first:last] if base < m.end]
 
     def _insert(self, mapped: Mapped) -> None:
         index = bisect_right(self._starts, mapped.start)

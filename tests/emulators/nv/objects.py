@@ -124,6 +124,13 @@ class VaSpace(Node):
         self.uvm: Any = None  # the UVM file that it is registered with
         self.next_address = max(base, 0x20_0000_0000)  # where the manager maps next
 
+    def release(self) -> None:
+        if self.uvm is not None:
+            self.uvm.forget_space(self)
+        for mapped in list(self.pages):
+            self.pages.unmap(mapped.start, mapped.end - mapped.start)
+        self.gpu.caches.forget(self.pages)
+
 
 class MemoryNode(Node):
     """Physical memory: classes 0x40, 0x3E and 0x71."""

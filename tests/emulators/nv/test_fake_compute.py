@@ -61,7 +61,7 @@ def launch_add(launcher: Launcher, **changes: int) -> None:
 
 
 def result(launcher: Launcher) -> list[int]:
-    return np.frombuffer(bytes(launcher.work.view[0x101000:0x101100]), np.int32).tolist()
+    return list(np.frombuffer(bytes(launcher.work.view[0x101000:0x101100]), np.int32))
 
 
 @pytest.mark.parametrize("chip", PROFILES)
@@ -95,7 +95,7 @@ def test_a_kernel_of_nvrtc_runs_with_shared_memory_and_variables(chip: str) -> N
     system, work = launcher.client.system, launcher.work
     cubin, ptx = nvrtc.build(SOURCE, launcher.profile.target)
     system.register_cubin(cubin, ptx)
-    code = next(c for c in system.code.codes() if system.code.find(c).entry == "turn")
+    code = system.code.codes("turn")[0]
     launcher.set_up(per_thread=0x240)
     bank_3, bank_4, counter = (work.address + at for at in (0x180000, 0x180100, 0x180200))
     struct.pack_into("<4f", work.view, 0x180000, 1, 2, 3, 4)
@@ -386,3 +386,41 @@ def test_fields_do_not_overlap(version: int) -> None:
         bits = set(range(low, high + 1))
         assert not seen & bits and high < 8 * NBYTES[version]
         seen |= bits
+
+
+def test_barriers_must_be_given(launcher: Launcher) -> None:
+    text = ADD.replace("st.global", "bar.sync 0; st.global")
+    launcher.client.system.register_code(CODE, text, "add")
+    launch_add(launcher, barriers=0)
+    assert launcher.finish() == 0 and xid(launcher) == 13
+
+
+def test_errors_of_an_sm_are_reported_by_the_debugger(launcher: Launcher) -> None:
+    client = launcher.client
+    client.system.register_code(CODE, ADD.replace("ret;", "trap;"), "add")
+    engine = next(
+        n for n in client.system.rm.clients[client.root].nodes.values() if n.cls == 0xCBC0
+    )
+    block = bytearray(struct.pack("<III52x", 0, client.root, engine.handle))
+    debugger = client.alloc(launcher.gpu.device, 0, 0x83DE, block)
+    launch_add(launcher)
+    assert launcher.finish() == 0 and xid(launcher) == 13
+    report = bytearray(4824)
+    struct.pack_into("<II", report, 0, launcher.queue.handle, 100)
+    client.control(debugger, 0x83DE030C, report)
+    warp_error, program = struct.unpack_from("<I24xQ", report, 12)
+    assert warp_error and program == launcher.work.address + 0x10000
+    client.control(debugger, 0x83DE0310, bytearray(8))
+    client.control(debugger, 0x83DE030C, report)
+    assert not struct.unpack_from("<I", report, 12)[0]
+
+
+def test_a_descriptor_that_changes_while_it_is_run(launcher: Launcher) -> None:
+    launch_add(launcher)
+    qmd = launcher.work.address + 0x1000
+    client, queue = launcher.client, launcher.queue
+    client.push(queue, 1, 0x180, 4, 1, qmd >> 32, qmd & 0xFFFF_FFFF)
+    client.push(queue, 1, 0x1B0, 0x41)
+    client.push(queue, 1, 0x1B4, 1)
+    launcher.finish()
+    assert "changed while it was run" in client.system.complaints[0]

@@ -376,3 +376,66 @@ def test_golden_request_numbers(system: FakeSystem) -> None:
     older = FakeSystem([GH100], "535.288.01").rm.layouts
     assert request(0x57, older["NVOS46"].size) == 0xC0384657
     assert request(0x58, older["NVOS47"].size) == 0xC0284658
+
+
+def test_the_short_form_of_alloc_and_the_transfer_call(client: Client) -> None:
+    gpu = client.open_gpu()
+    data = bytearray(struct.pack("<IIIIQII", client.root, gpu.device, 0x77, 0x3E, 0, 0, 0))
+    assert refusal(lambda: client.call(client.ctl, 0x2B, data, 0x1C)) == 0x3D  # no parameters
+    free = bytearray(struct.pack("<IIII", client.root, client.root, gpu.device, 0))
+    client.call_plain(client.ctl, 211, struct.pack("<IIQ", 0x29, len(free), address_of(free)))
+    assert set(client.system.objects()) >= {"client"} and "device" not in client.system.objects()
+
+
+def test_versions_and_cards(client: Client) -> None:
+    def check(command: int, text: bytes) -> bytearray:
+        return client.call_plain(client.ctl, 210, struct.pack("<II64s", command, 0, text))
+
+    found = check(0x32, b"")
+    assert found[4] == 1 and found[8:].rstrip(b"\0") == b"580.142"
+    assert failure(lambda: check(0, b"570.1")) == errno.EINVAL
+    cards = client.call_plain(client.ctl, 200, bytes(72 * 64))
+    assert cards[0] == 1 and struct.unpack_from("<II", cards, 0x10)[0] == 0x100 and not cards[72]
+    two = FakeSystem([GH100, GH100])
+    short = two.open("/dev/nvidiactl")
+    assert failure(lambda: short.ioctl(request(200, 72), bytearray(72))) == errno.EINVAL
+
+
+def test_different_addresses_of_cpu_and_gpu_are_a_complaint_on_hopper(client: Client) -> None:
+    gpu = client.open_gpu()
+    handle = client.memory(gpu, 4096, system=True)
+    mapped = client.map_memory(gpu, handle, 4096, system=True).mmap(4096)
+    client.create_range(0x30_0000_0000, 4096)
+    client.uvm_map(0x30_0000_0000, 4096, handle, [gpu])
+    assert "for the CPU" in client.system.complaints[0]
+    mapped.close()
+
+
+def test_boosts_are_seen(client: Client) -> None:
+    gpu = client.open_gpu()
+    client.control(gpu.subdevice, 0x2080200A, bytearray(struct.pack("<II", 0x12, 0xFFFF_FFFF)))
+    assert client.system.gpus[0].boosts == [(0x12, 0xFFFF_FFFF)]
+
+
+def test_an_orderly_end_leaves_nothing_and_complains_of_nothing(client: Client) -> None:
+    gpu = client.open_gpu()
+    queue = client.queue(gpu, compute=True)
+    client.unregister_channel(gpu, queue.handle)
+    client.free(gpu.device, queue.tsg)
+    client.free_buffer(gpu, queue.ring)
+    assert queue.notifier.mapping is not None
+    queue.notifier.mapping.close()
+    client.free(gpu.device, queue.notifier.handle)
+    client.free(client.root, gpu.device)
+    assert not client.system.complaints
+    assert set(client.system.objects()) == {"client", "file"}
+
+
+def test_frees_in_a_wrong_order_are_complaints(client: Client) -> None:
+    gpu = client.open_gpu()
+    queue = client.queue(gpu, compute=True)
+    client.free(gpu.device, queue.ring.handle)
+    client.free(gpu.device, queue.tsg)
+    text = "\n".join(client.system.complaints)
+    for part in ("while a channel uses it", "while the CPU maps it", "while UVM has it"):
+        assert part in text

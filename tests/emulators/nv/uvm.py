@@ -41,6 +41,10 @@ class UvmSpace:
         taken = [*self.ranges.items(), *self.channels.values()]
         return any(b < base + nbytes and base < b + n for b, n in taken)
 
+    def forget_space(self, space: VaSpace) -> None:
+        """A VA space is freed."""
+        self.spaces = {index: s for index, s in self.spaces.items() if s is not space}
+
     def unmap_range(self, base: int, nbytes: int) -> None:
         """Drop all GPUs' mappings of a range."""
         for space in self.spaces.values():
