@@ -176,7 +176,9 @@ def apply(
 
 def same(a: Array, b: Array) -> Array:
     """Equal, or both NaN."""
-    return (a == b) | ((a != a) & (b != b))
+    if a.dtype.kind in "iub":
+        return np.asarray(a == b)
+    return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
 
 
 def by_integers(

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
-from tests.emulators.nv.ptx_kernels import apply, by_integers, crossed
+from tests.emulators.nv.ptx_kernels import (
+    Array,
+    apply,
+    by_integers,
+    crossed,
+    instruction_kernel,
+    launch,
+)
 
 
 def signed(number: int, bits: int) -> int:
@@ -70,6 +78,10 @@ def dot(a: int, b: int, c: int, bits: int = 8) -> int:
     return c + sum(signed(a >> 8 * k, 8) * signed(b >> 8 * k, 8) for k in range(4))
 
 
+def halves_by_bytes(a: int, b: int, c: int) -> int:
+    return c + signed(a, 16) * (b & 255) + signed(a >> 16, 16) * (b >> 8 & 255)
+
+
 def halfwise(function: Callable[[int, int], int]) -> Callable[[int, int], int]:
     def both(a: int, b: int) -> int:
         low = function(signed(a, 16), signed(b, 16)) & 0xFFFF
@@ -104,7 +116,10 @@ for _bits in (16, 32, 64):
         case(f"max.{_t} %d, %a, %b", f"{_t} {_t}", _t, max)
         case(f"div.{_t} %d, %a, %b", f"{_t} {_t}", _t, lambda a, b: truncated(a, b) if b else -1)
         case(
-            f"rem.{_t} %d, %a, %b", f"{_t} {_t}", _t, lambda a, b: a - b * truncated(a, b) if b else a
+            f"rem.{_t} %d, %a, %b",
+            f"{_t} {_t}",
+            _t,
+            lambda a, b: a - b * truncated(a, b) if b else a,
         )
         case(
             f"sad.{_t} %d, %a, %b, %c", f"{_t} {_t} {_t}", _t, lambda a, b, c: c + abs(a - b)
@@ -180,7 +195,7 @@ case("dp4a.s32.s32 %d, %a, %b, %c", "u32 u32 s32", "s32", dot)
 case("dp4a.u32.u32 %d, %a, %b, %c", "u32 u32 u32", "u32",
      lambda a, b, c: c + sum((a >> s & 255) * (b >> s & 255) for s in (0, 8, 16, 24)))  # fmt: skip
 case("dp2a.lo.s32.u32 %d, %a, %b, %c", "u32 u32 s32", "s32",
-     lambda a, b, c: c + signed(a, 16) * (b & 255) + signed(a >> 16, 16) * (b >> 8 & 255))  # fmt: skip
+     halves_by_bytes)  # fmt: skip
 case("bmsk.wrap.b32 %d, %a, %b", "u32 u32", "b32",
      lambda a, b: ((1 << (b & 31)) - 1) << (a & 31))  # fmt: skip
 case("szext.wrap.s32 %d, %a, %b", "s32 u32", "s32",
@@ -199,11 +214,6 @@ case("cvt.pack.sat.s16.s32 %d, %a, %b", "s32 s32", "b32", lambda a, b:
      (clamp(a, -32768, 32767) & 0xFFFF) << 16 | clamp(b, -32768, 32767) & 0xFFFF)  # fmt: skip
 case("cvt.pack.sat.u8.s32.b32 %d, %a, %b, %c", "s32 s32 b32", "b32", lambda a, b, c:
      (c & 0xFFFF) << 16 | clamp(a, 0, 255) << 8 | clamp(b, 0, 255))  # fmt: skip
-
-_CARRIES = (
-    "mov.b64 {%x0, %x1}, %a; mov.b64 {%x2, %x3}, %b; {op}.cc.u32 %x4, %x0, %x2;"
-    "{op}c.u32 %x5, %x1, %x3; mov.b64 %d, {%x4, %x5}"
-)
 
 
 @pytest.mark.parametrize("code, kinds, output, function", CASES, ids=[c[0] for c in CASES])
@@ -285,12 +295,8 @@ def test_product_of_long_integers_by_carries() -> None:
     assert found == [a * b >> 64 for a, b in zip(*(x.tolist() for x in arrays))]
 
 
-def run_plain(code: str, arrays: list) -> list[int]:  # type: ignore[type-arg]
+def run_plain(code: str, arrays: list[Array]) -> list[int]:
     """Without guards, which instructions with a carry cannot have."""
-    import numpy as np
-
-    from tests.emulators.nv.ptx_kernels import instruction_kernel, launch
-
     padded = (len(arrays[0]) + 63) // 64 * 64
     result = np.zeros(padded, np.uint64)
     kernel = instruction_kernel(code, ["b64"] * len(arrays), "b64")

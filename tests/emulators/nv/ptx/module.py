@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -135,7 +135,7 @@ class Module:
         return [v for v in self.variables.values() if v.space in ("global", "const")]
 
 
-@cache
+@lru_cache(4096)
 def parse(text: str) -> Module:
     """The module of a text; the same text gives the same module, with its compiled kernels."""
     parser = Parser(text).parse()

@@ -20,7 +20,7 @@ U16, U32, U64, I32, I64 = (np.dtype(c) for c in ("u2", "u4", "u8", "i4", "i8"))
 BF16 = np.dtype(ml_dtypes.bfloat16)
 FP8 = {"e4m3": np.dtype(ml_dtypes.float8_e4m3fn), "e5m2": np.dtype(ml_dtypes.float8_e5m2)}
 FP8_MAX = {"e4m3": 448.0, "e5m2": 57344.0}
-SMALLEST_NORMAL = {"f4": np.float32(2.0**-126), "f2": np.float16(2.0**-14)}
+SMALLEST_NORMAL = {"f8": 2.0**-1022, "f4": np.float32(2.0**-126), "f2": np.float16(2.0**-14)}
 
 
 def select(p: Values, a: Values, b: Values) -> Values:
@@ -98,8 +98,9 @@ def saturate(x: Values) -> Values:
 
 
 def relu(x: Values) -> Values:
-    """Negative numbers to 0; a NaN stays."""
-    return np.maximum(x, x.dtype.type(0))
+    """Negative numbers, -0.0 too, to +0; a NaN stays."""
+    zero = x.dtype.type(0)
+    return np.maximum(x, zero) + zero
 
 
 def widen_bf16(x: Values) -> Values:

@@ -217,6 +217,8 @@ class Writer:
     def integer(self, value: int, code: str) -> str:
         if code == "b1":
             return self.constant(bool(value), code)
+        if code in ("f4", "f8"):
+            raise self.error("an integer where a float is expected")
         size = size_of(code)
         # of a value that is too large for the type, ptxas takes the low bits
         if not -(1 << 63) <= value < 1 << 64:
@@ -357,7 +359,10 @@ class Writer:
             if emitter is None:
                 raise PtxError(f"unknown instruction {op}", op.line)
             modifiers = Modifiers(op)
-            emitter(self, op, modifiers)
+            try:
+                emitter(self, op, modifiers)
+            except (AttributeError, IndexError, KeyError, TypeError) as error:
+                raise self.error("operands or types are not understood") from error
             modifiers.end()
         return f"return {self.block.number + 1}"
 
