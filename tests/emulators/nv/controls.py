@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tests.emulators.nv.rm import ResourceManager
 
 _NONE = 0xFFFF_FFFF
+_LONGEST_LIST = 1024
 
 
 class Parameters:
@@ -168,6 +169,7 @@ def _nothing(p: Parameters) -> None:
 def _channel_list(p: Parameters) -> None:
     """Hardware numbers of channels by their handles."""
     count = p.get(0)
+    require(count <= _LONGEST_LIST, status.INVALID_ARGUMENT, f"{count} channels")
     handles = copy_in(p.get(8, 8), 4 * count)
     numbers = b""
     for i in range(count):
@@ -185,6 +187,7 @@ def _info_list(p: Parameters, values: dict[int, int]) -> None:
     """A list of pairs behind a pointer: index in, value out."""
     count, where = p.get(0), p.get(8, 8)
     require(count and where, status.INVALID_POINTER, "no list")
+    require(count <= _LONGEST_LIST, status.INVALID_ARGUMENT, f"{count} entries")
     pairs = copy_in(where, 8 * count)
     for i in range(count):
         pairs[8 * i + 4 : 8 * i + 8] = _info(p, values, pairs[8 * i : 8 * i + 4])

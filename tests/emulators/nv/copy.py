@@ -57,7 +57,7 @@ class CopyEngine:
     def __init__(self, run: ChannelRun) -> None:
         self._run, self._gpu, self._pages = run, run.gpu, run.pages
         self._registers: dict[str, int] = {}
-        self._pending: list[Callable[[], None]] = []  # pipelined copies, which may overlap
+        self._pending: list[Callable[[], None]] = []  # copies that nothing has waited for yet
         engine = run.gpu.copy_engine(run.channel.tsg.engine)
         self._engine = engine if engine is not None else 0
 
@@ -96,11 +96,9 @@ class CopyEngine:
         transfer = flags & 3
         if transfer:
             act = self._fill() if flags >> 10 & 1 else self._copy(flags)
-            if transfer == 2:
+            if transfer == 2:  # not before the earlier ones
                 self.idle()
-                act()
-            else:
-                self._pending.append(act)
+            self._pending.append(act)
         if flags >> 3 & 3:
             if flags >> 2 & 1:
                 self.idle()
@@ -158,6 +156,7 @@ class CopyEngine:
         if 7 in choices:
             raise self._error(f"SET_REMAP_COMPONENTS {how:#x}")
         destination, nbytes = self._address("OFFSET_OUT"), count * parts_out * size
+        self._pages.check(destination, nbytes, WRITE)
         source = self._address("OFFSET_IN") if any(c < 4 for c in choices) else 0
 
         def act() -> None:

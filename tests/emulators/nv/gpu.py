@@ -162,6 +162,11 @@ class FakeGpu:
             self.system.note(f"{channel} hangs: {hang}")
             return True
 
+    def fail(self, code: int, text: str = "injected") -> None:
+        """Let the hardware fail: all channels die with an error."""
+        for tsg in {channel.tsg for channel in self.channels}:
+            self.kill(tsg, tsg.channels[0], ChannelError(code, text))
+
     def kill(self, tsg: Tsg, culprit: Channel, error: ChannelError) -> None:
         """Report an error to all channels of a group and stop them."""
         self.xids.append(error)

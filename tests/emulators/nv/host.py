@@ -70,6 +70,11 @@ class ChannelRun:
             raise pbdma_error(f"GPPut is {put} of {self.channel.entries} entries")
         self.put = put
 
+    @property
+    def pending(self) -> bool:
+        """Whether there is work that nothing holds up."""
+        return not (self.hung or self.waits_for) and self.get != self.put
+
     def advance(self) -> bool:
         """Go on until an acquire fails or all is done. Whether something was done."""
         if self.hung:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.emulators.nv.system import FakeFile, FakeSystem
 
 USERMODE_BYTES: Final = 0x10000
-_INVALID = 0xFFFF_FFFF
+_LARGEST: Final = 1 << 20  # structure of a transfer call
 
 
 def refuse_call(code: int, why: str) -> OSError:
@@ -371,7 +371,7 @@ class ResourceManager:
         file.linked = True
 
     def _check_version(self, file: FakeFile, view: View) -> None:
-        wanted = view.raw("versionString").rstrip(b"\0").decode()
+        wanted = view.raw("versionString").rstrip(b"\0").decode("latin-1")
         command, own = view["cmd"], self.system.driver
         if command not in (0, 0x31, 0x32) or (command == 0 and wanted != own):
             raise refuse_call(errno.EINVAL, f"the driver is {own}, not {wanted}")
@@ -379,6 +379,8 @@ class ResourceManager:
         view.put("versionString", own.encode())
 
     def _transfer(self, file: FakeFile, view: View) -> None:
+        if view["size"] > _LARGEST or view["cmd"] == 211:
+            raise refuse_call(errno.EINVAL, f"{view['size']} bytes")
         buffer = copy_in(view["ptr"], view["size"])
         self._dispatch(file, view["cmd"], memoryview(buffer))
         copy_out(view["ptr"], buffer)

@@ -40,9 +40,15 @@ class FakeSystem:
         gpus: Sequence[Profile] = (GH100,),
         driver: str = "580.142",
         peers: bool | set[frozenset[int]] = True,
+        delay: float = 0,
+        host_bytes: int = 64 << 30,
     ) -> None:
+        """`delay`: seconds that GPUs let pass before they work, in a thread of their own; 0: at
+        once, before the doorbell's write returns. `host_bytes`: of system memory that is there.
+        """
         self.driver, self.major = driver, int(driver.partition(".")[0])
         self.peers = peers  # which pairs of GPUs can reach each other
+        self.delay, self.host_free = delay, host_bytes
         self.pid = os.getpid()
         self.log: list[str] = []
         self.complaints: list[str] = []
@@ -128,7 +134,7 @@ class FakeSystem:
                 self.uvm.call(file, request, buffer)
             else:
                 self.rm.call(file, request, buffer)
-        self.poll()
+        self.kick()
         return 0
 
     def parked(self) -> list[str]:
@@ -147,7 +153,25 @@ class FakeSystem:
                     moved = sum(gpu.advance() for gpu in self.gpus) > 0
             finally:
                 self._polling = False
-            self._watcher.watch(self)
+            self._watch()
+
+    def kick(self) -> None:
+        """There is new work."""
+        if not self.delay:
+            self.poll()
+            return
+        with self.lock:
+            self._watch()
+
+    def _watch(self) -> None:
+        self._watcher.watch(self)
+
+    def pending(self) -> bool:
+        """Whether a channel has something to do, or waits for the CPU."""
+        if self.parked():
+            return True
+        runs = [c.run for gpu in self.gpus for c in gpu.channels if c.scheduled and not c.dead]
+        return any(run.pending for run in runs)
 
     def time(self) -> int:
         """The machine's clock, in nanoseconds."""
@@ -238,13 +262,23 @@ class FakeSystem:
     def allocate(self, gpu: FakeGpu, nbytes: int, place: str) -> Memory:
         """Video or system memory. Raises Refused when there is none."""
         if place != "video":
-            return Memory(nbytes, place, gpu.index, lambda: None)
+            return self._allocate_host(gpu, nbytes, place)
         if gpu.used + nbytes > gpu.profile.vram:
             raise Refused(status.NO_MEMORY, f"{nbytes} bytes of video memory")
         gpu.used += nbytes
 
         def released() -> None:
             gpu.used -= nbytes
+
+        return Memory(nbytes, place, gpu.index, released)
+
+    def _allocate_host(self, gpu: FakeGpu, nbytes: int, place: str) -> Memory:
+        if nbytes > self.host_free:
+            raise Refused(status.NO_MEMORY, f"{nbytes} bytes of system memory")
+        self.host_free -= nbytes
+
+        def released() -> None:
+            self.host_free += nbytes
 
         return Memory(nbytes, place, gpu.index, released)
 
@@ -376,7 +410,7 @@ class UsermodeRegisters:
         self._node: Usermode | None = node
 
     def __getitem__(self, offset: int) -> int:
-        self._system.poll()
+        self._system.kick()
         if self._node is None or offset not in (self.TIME_0, self.TIME_1):
             self._system.complain(f"read of usermode register {offset:#x}")
             return 0xFFFF_FFFF
@@ -389,7 +423,7 @@ class UsermodeRegisters:
             return
         with self._system.lock:
             self._gpu.ring(value)
-        self._system.poll()
+        self._system.kick()
 
     def close(self) -> None:
         """Unmap."""

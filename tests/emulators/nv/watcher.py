@@ -1,4 +1,7 @@
-"""Notices when the CPU writes what a parked channel waits for: plain stores tell nobody."""
+"""A thread that lets GPUs work later, or when the CPU writes what a parked channel waits for.
+
+Plain stores of the CPU tell nobody, so somebody has to look.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,15 @@ _PAUSE: Final = 0.0005  # seconds between two looks
 
 
 class Watcher:
-    """A thread that lives as long as a channel is parked."""
+    """A thread that lives as long as there is something to do, or to wait for."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
 
     def watch(self, system: FakeSystem) -> None:
         """Start to look, if a channel waits and nobody looks yet. Under the system's lock."""
-        if self._thread is None and system.parked():
-            arguments = (weakref.ref(system), self)
+        if self._thread is None and system.pending():
+            arguments = (weakref.ref(system), self, system.delay or _PAUSE)
             self._thread = threading.Thread(target=_look, args=arguments, daemon=True)
             self._thread.start()
 
@@ -31,15 +34,20 @@ class Watcher:
         self._thread = None
 
 
-def _look(reference: weakref.ref[FakeSystem], watcher: Watcher) -> None:
+def _look(reference: weakref.ref[FakeSystem], watcher: Watcher, pause: float) -> None:
     while True:
-        time.sleep(_PAUSE)
+        time.sleep(pause)
         system = reference()
         if system is None:
             return
         with system.lock:
-            if not system.parked():
+            if not system.pending():
                 watcher.done()
                 return
-            system.poll()
+            try:
+                system.poll()
+            except Exception as error:
+                system.complain(f"the fake itself failed: {error!r}")
+                watcher.done()
+                raise
         del system
