@@ -105,11 +105,14 @@ class DeviceError(TgcoreError, RuntimeError):
 
     def __init__(self, what: str, provider: str = "", why: str = "", fix: str = "") -> None:
         self.what, self.provider, self.why, self.fix = what, provider, why, fix
-        parts = [what]
-        parts += [f"  from: {provider}"] if provider else []
-        parts += [f"  why:  {why}"] if why else []
-        parts += [f"  fix:  {fix}"] if fix else []
-        super().__init__("\n".join(parts))
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        parts = [self.what]
+        parts += [f"  from: {self.provider}"] if self.provider else []
+        parts += [f"  why:  {self.why}"] if self.why else []
+        parts += [f"  fix:  {self.fix}"] if self.fix else []
+        return "\n".join(parts)
 
 
 class OutOfMemoryError(DeviceError, MemoryError):

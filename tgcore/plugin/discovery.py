@@ -6,6 +6,7 @@ who asks for its device.
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import os
@@ -163,8 +164,9 @@ def cause(error: BaseException) -> BaseException | None:
 def device_error(what: str, entry: Entry, error: Exception) -> DeviceError:
     """A four-part error for an exception that came out of a plugin."""
     if isinstance(error, DeviceError):
-        provider = error.provider or entry.provider
-        return type(error)(error.what, provider, error.why, error.fix)
+        known = copy.copy(error)
+        known.provider = error.provider or entry.provider
+        return known
     hint = "" if traceback_wanted() else "; TGCORE_TRACEBACK=1 shows where it happened"
     return DeviceError(what, entry.provider, _one_line(error), _remedy(entry, error) + hint)
 

@@ -12,7 +12,11 @@ from tests.emulators.nv.profiles import Profile
 from tests.emulators.nv.system import FakeSystem
 from tg_nv import plugin
 from tg_nv.languages.nvrtc import NVRTCCompiler
+from tgcore.helpers import Context
 from tgcore.runtime.device import Device
+
+
+_compiled: dict[bytes, str] = {}  # programs of this process, which it may keep in memory
 
 
 def watch_compiler(patch: pytest.MonkeyPatch, system: FakeSystem) -> None:
@@ -21,9 +25,12 @@ def watch_compiler(patch: pytest.MonkeyPatch, system: FakeSystem) -> None:
 
     def compile_both(self: NVRTCCompiler, source: str) -> bytes:
         binary = compile_program(self, source)
-        system.register_cubin(binary, self.compile_to_ptx(source))
+        _compiled[binary] = self.compile_to_ptx(source)
+        system.register_cubin(binary, _compiled[binary])
         return binary
 
+    for binary, ptx in _compiled.items():
+        system.register_cubin(binary, ptx)
     patch.setattr(NVRTCCompiler, "compile", compile_both)
 
 
@@ -34,7 +41,7 @@ def installed(*gpus: Profile, **options: Any) -> Iterator[FakeSystem]:
     AssertionError at the end if the fake had to complain of something, or if something is left.
     """
     system = FakeSystem(list(gpus), **options)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, Context(CACHELEVEL=0):
         patch.setattr(plugin, "FILES", system)
         watch_compiler(patch, system)
         Device.reset()

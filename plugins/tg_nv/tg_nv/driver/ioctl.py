@@ -221,7 +221,8 @@ class IoctlInterface(NVInterface):
             address = addresses.take(size, max(page, _BIG_PAGE))
             undo.callback(addresses.give_back, address, size)
             view = self._map_for_host(handle, size, kind, address, undo).view if seen else None
-            self._map_for_gpus(handle, size, address, purpose, seen, undo)
+            everywhere = kind in (MemoryKind.HOST, MemoryKind.STREAM)
+            self._map_for_gpus(handle, size, address, purpose, everywhere, undo)
             visible = None if view is None else view[:nbytes]
             undo.callback(self._memory.pop, address)
             owned = self._memory[address] = _Owned(handle, undo.pop_all())
@@ -265,12 +266,12 @@ class IoctlInterface(NVInterface):
         return mapping
 
     def _map_for_gpus(
-        self, handle: int, size: int, address: int, purpose: str, seen: bool, undo: ExitStack
+        self, handle: int, size: int, address: int, purpose: str, everywhere: bool, undo: ExitStack
     ) -> None:
         uvm = self.session.uvm
         uvm.create_range(address, size, f"taking addresses for {purpose}")
         undo.callback(uvm.free_range, address, size, f"giving back addresses of {purpose}")
-        shared = Shared(self, handle, address, size, everywhere=seen)
+        shared = Shared(self, handle, address, size, everywhere)
         uuids = [gpu.facts.uuid for gpu in self.session.gpus_that_see(shared)]
         uvm.map(address, size, handle, uuids or [self.facts.uuid], f"mapping {purpose} for the GPU")
         self.session.shared[address] = shared
