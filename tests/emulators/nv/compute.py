@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tests.emulators.nv.faults import CLASS_ERROR, ChannelError
@@ -77,6 +78,15 @@ def known_bits(mask: int, *, wide: bool) -> int:
     if mask == BYTE_UPPER:
         return 0x1FF_FFFF if wide else 0xFF
     return mask
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """A grid that is ready to run."""
+
+    qmd: Qmd
+    data: bytes  # of the descriptor
+    run: Callable[[], None]
 
 
 class ComputeEngine:
@@ -218,34 +228,40 @@ class ComputeEngine:
             raise self._error(f"SEND_SIGNALING_PCAS2_B with {data:#x}")
 
     def _launch(self, address: int) -> None:
+        first = self._prepared(address)
+        self._grids.append(lambda: self._run_chain(first))
+
+    def _prepared(self, address: int) -> _Grid:
+        """A launch whose descriptor has been read and checked."""
         version = self._gpu.profile.qmd
         data = self._pages.read(address, NBYTES[version])
         qmd = decode(data, version, address)
         if self._run.segment is not None:
             self._run.segment.qmds.append(qmd)
         run = prepare(self._gpu, self._pages, qmd, self._windows(), self._local_memory())
+        return _Grid(qmd, data, run)
 
-        def run_all() -> None:
-            if self._pages.read(address, len(data)) != data:
-                self._gpu.system.complain(f"QMD {address:#x} changed while it was run")
-            run()
-            self._releases(qmd)
-            for i in range(2):
-                if qmd[f"dependent_enable[{i}]"]:
-                    self._dependent(qmd[f"dependent_pointer[{i}]"] << 8, i, qmd)
+    def _run_chain(self, first: _Grid) -> None:
+        """A grid, and those that its end launches: nothing runs beside them."""
+        todo = [first]
+        while todo:
+            grid = todo.pop(0)
+            if self._pages.read(grid.qmd.address, len(grid.data)) != grid.data:
+                self._gpu.system.complain(f"QMD {grid.qmd.address:#x} changed while it was run")
+            grid.run()
+            self._releases(grid.qmd)
+            todo += [self._prepared(address) for address in self._dependents(grid.qmd)]
 
-        self._grids.append(run_all)
-
-    def _dependent(self, address: int, index: int, qmd: Qmd) -> None:
-        """The next of a chain, at once: nothing runs beside it."""
-        action = qmd[f"dependent_action[{index}]"]
-        if action not in (1, 3):
-            raise self._error(f"dependent QMD action {action} is not faked")
-        before, self._grids = self._grids, []
-        self._launch(address)
-        chain, self._grids = self._grids, before
-        for run in chain:
-            run()
+    def _dependents(self, qmd: Qmd) -> list[int]:
+        """Addresses of the descriptors that come after one."""
+        result = []
+        for i in range(2):
+            if qmd[f"dependent_enable[{i}]"]:
+                action = qmd[f"dependent_action[{i}]"]
+                if action not in (1, 3):
+                    raise self._error(f"dependent QMD action {action} is not faked")
+                result.append(qmd[f"dependent_pointer[{i}]"] << 8)
+        return result
 
     def _releases(self, qmd: Qmd) -> None:
         get = qmd.__getitem__
