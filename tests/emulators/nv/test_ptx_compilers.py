@@ -214,7 +214,8 @@ extern "C" __global__ void math(float* o, const float* in, int n) {
   int t = blockIdx.x * blockDim.x + threadIdx.x; if (t >= n) return;
   float x = in[t]; o += t * 16;
   o[0] = sinf(x); o[1] = expf(x); o[2] = logf(fabsf(x)); o[3] = tanhf(x);
-  o[4] = powf(fabsf(x), 2.3f); o[5] = erff(x); o[6] = cosf(x * 1e5f); o[7] = fmodf(x, 1.7f); o[8] = rintf(x) + floorf(x) * 2;
+  o[4] = powf(fabsf(x), 2.3f); o[5] = erff(x); o[6] = cosf(x * 1e5f);
+  o[7] = fmodf(x, 1.7f); o[8] = rintf(x) + floorf(x) * 2;
   o[9] = rsqrtf(fabsf(x)); o[10] = factors[table[t & 3] % 3]; o[11] = pick(x, 10);
   o[12] = t / 7 * 100 + t % 9; o[13] = cbrtf(x); o[14] = x / 3.3f; o[15] = __fdividef(x, 3.f);
 }

@@ -15,7 +15,7 @@ class PtxError(ValueError):
         super().__init__(f"line {line}: {message}")
 
 
-@dataclass
+@dataclass(eq=False)
 class Fault(Exception):
     """A running kernel did what a GPU answers with an exception."""
 
@@ -30,7 +30,7 @@ class Fault(Exception):
         return f"{self.message} (kernel {self.kernel}, line {self.line}{where})"
 
 
-@dataclass
+@dataclass(eq=False)
 class MemoryFault(Fault):
     """An address that nothing is mapped at, or that the space does not have."""
 
@@ -38,23 +38,23 @@ class MemoryFault(Fault):
     write: bool = False
 
 
-@dataclass
+@dataclass(eq=False)
 class MisalignedAddress(MemoryFault):
     """An address that is no multiple of the size of the access."""
 
 
-@dataclass
+@dataclass(eq=False)
 class IllegalInstruction(Fault):
     """`trap`, `brkpt`, or a branch to nowhere."""
 
 
-@dataclass
+@dataclass(eq=False)
 class SyncFault(Fault):
     """Threads wait for others that never come: a divergent barrier, or a lane that is missing."""
 
     waiting: list[str] = field(default_factory=list)
 
 
-@dataclass
+@dataclass(eq=False)
 class Hang(Fault):
     """The instruction budget is used up; a real GPU would run into its time-out."""

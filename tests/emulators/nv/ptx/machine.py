@@ -161,15 +161,16 @@ class Scheduler:
         for number in order:
             group = self.waiting[number]
             block = self.blocks[number]
-            if block.sync:
-                ready = self.ready(block, group)
-                if not ready.any():
-                    continue
-                if not ready.all():
-                    self.waiting[number] = group[~ready]
-                    return number, group[ready]
-            del self.waiting[number]
-            return number, self.alone(group)
+            if not block.sync:
+                del self.waiting[number]
+                return number, self.alone(group)
+            chosen = group[self.ready(block, group)]
+            if chosen.size:
+                # more may have come while others were released
+                rest = np.setdiff1d(self.waiting.pop(number), chosen)
+                if rest.size:
+                    self.waiting[number] = rest
+                return number, self.alone(chosen)
         raise self.deadlock()
 
     def alone(self, group: Numbers) -> Threads:
