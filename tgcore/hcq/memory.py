@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from tgcore.runtime.allocator import LRUAllocator
@@ -17,7 +18,7 @@ _STAGING_BYTES: Final = 1 << 20
 class HCQMemory:
     """A piece of a device's address space; `view` is the same memory where the host sees it."""
 
-    __slots__ = ("address", "nbytes", "owner", "view")
+    __slots__ = ("__weakref__", "address", "nbytes", "owner", "view")
 
     def __init__(
         self, address: int, nbytes: int, view: memoryview | None = None, owner: object = None
@@ -28,6 +29,20 @@ class HCQMemory:
         """So many bytes from the offset on; it keeps what owns the memory alive."""
         view = None if self.view is None else self.view[offset : offset + nbytes]
         return HCQMemory(self.address + offset, nbytes, view, self.owner)
+
+
+def lose(memories: Iterable[HCQMemory], error: Callable[[], Exception]) -> None:
+    """The memories are gone with their device: who wants an address gets the error instead.
+
+    Another device may have something else at that address by now.
+    """
+
+    def lost(memory: HCQMemory) -> int:
+        raise error()
+
+    kind = type("LostMemory", (HCQMemory,), {"__slots__": (), "address": property(lost)})
+    for memory in memories:
+        memory.__class__ = kind
 
 
 class HCQAllocator(LRUAllocator[HCQMemory]):

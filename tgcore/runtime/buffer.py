@@ -33,8 +33,8 @@ class Buffer:
     the allocator.
     """
 
-    __slots__ = ("__weakref__", "_memory", "base", "device", "dtype", "is_lent", "is_scratch",
-                 "number", "offset", "owner", "size")  # fmt: skip
+    __slots__ = ("__weakref__", "_given_by", "_memory", "base", "device", "dtype", "is_lent",
+                 "is_scratch", "number", "offset", "owner", "size")  # fmt: skip
 
     def __init__(
         self,
@@ -60,6 +60,7 @@ class Buffer:
         self.is_lent = False  # whether a captured function will write its next results to it
         self.is_scratch = False  # whether nobody reads its contents after they were used
         self._memory: Any = None
+        self._given_by: Allocator[Any] | None = None  # its device may have been opened anew since
         if initial is not None:
             self.copyin(memoryview(initial))
 
@@ -70,7 +71,8 @@ class Buffer:
         DeviceError if the device cannot use memory that it did not allocate.
         """
         buffer = Buffer(device, size, dtype)
-        memory = buffer.allocator.external(address, buffer.nbytes, owner)
+        buffer._given_by = Device[device].allocator
+        memory = buffer._given_by.external(address, buffer.nbytes, owner)
         if memory is None:
             why = "its allocator takes no external pointers"
             raise DeviceError(f"{device} cannot use memory of others", "", why, "copy it instead")
@@ -84,8 +86,9 @@ class Buffer:
 
     @property
     def allocator(self) -> Allocator[Any]:
-        """The allocator of the buffer's device."""
-        return Device[self.device].allocator
+        """The allocator that gave the buffer its memory, or will give it."""
+        given_by = self._given_by
+        return given_by if given_by is not None else Device[self.device].allocator
 
     @property
     def is_allocated(self) -> bool:
@@ -177,11 +180,14 @@ class Buffer:
 
     def _allocate(self) -> None:
         if self.base is not None:
-            self._memory = self.allocator.offset(self.base.memory, self.nbytes, self.offset)
+            base = self.base.memory
+            self._given_by = self.base.allocator
+            self._memory = self._given_by.offset(base, self.nbytes, self.offset)
             return
         nbytes = self.nbytes
-        self._memory = self.allocator.alloc(nbytes)
-        if self.allocator.is_memory:
+        self._given_by = Device[self.device].allocator
+        self._memory = self._given_by.alloc(nbytes)
+        if self._given_by.is_memory:
             GlobalCounters.mem_used += nbytes
             GlobalCounters.peak_mem = max(GlobalCounters.peak_mem, GlobalCounters.mem_used)
         if observers.buffer_allocated:
@@ -192,12 +198,13 @@ class Buffer:
     def deallocate(self) -> None:
         """Give the memory back now; the next use allocates anew."""
         memory, self._memory = self._memory, None
-        if memory is None or self.base is not None or self.owner is not None:
+        given_by, self._given_by = self._given_by, None
+        if memory is None or given_by is None or self.base is not None or self.owner is not None:
             return
         nbytes = self.nbytes
-        if self.allocator.is_memory:
+        if given_by.is_memory:
             GlobalCounters.mem_used -= nbytes
-        self.allocator.free(memory, nbytes)
+        given_by.free(memory, nbytes)
         if observers.buffer_freed:
             observers.buffer_freed(device=self.device, nbytes=nbytes, number=self.number)
 

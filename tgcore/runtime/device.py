@@ -6,6 +6,7 @@ import atexit
 import functools
 import os
 import threading
+from contextlib import ExitStack
 from typing import Final
 
 from tgcore.errors import DeviceError
@@ -95,9 +96,9 @@ class DeviceRegistry:
 
     def close(self) -> None:
         """Close all devices."""
-        with self._lock:
-            for device in reversed(list(self._opened.values())):
-                device.close()
+        with self._lock, ExitStack() as rest:  # all of them, even if one fails to
+            for device in self._opened.values():
+                rest.callback(device.close)
             self._opened.clear()
 
     def _open(self, name: str) -> CompiledDevice:

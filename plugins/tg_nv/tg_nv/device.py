@@ -53,18 +53,14 @@ class NVDevice(HCQDevice):
         self.provider = ""
         self.dead: DeviceError | None = None
         self.rings: dict[Engine, Ring] = {}
-        self._undo = ExitStack()
-        self._undo.callback(interface.close)
-        self._signal_blocks: list[HCQMemory] = []
         self._signal_places: list[tuple[HCQMemory, int]] = []
         self._retired: deque[tuple[int, HCQMemory]] = deque()
         self._stack_bytes = 0
         self._stack: HCQMemory | None = None
         self._closed = False
         with ExitStack() as failed:
-            failed.callback(self._undo.close)
+            failed.callback(interface.close)
             super().__init__(name, NVAllocator(self), renderer, compiler, HCQGraph)
-            self._undo.callback(self._free_signals_memory)
             for engine in Engine:
                 self.rings[engine] = self._open_ring(engine)
             self._set_up()
@@ -74,9 +70,7 @@ class NVDevice(HCQDevice):
 
     def _open_ring(self, engine: Engine) -> Ring:
         channel = self.interface.open_channel(engine)
-        ring = Ring(self.interface, channel, self.new_signal(), self.wait_signal)
-        self._undo.callback(ring.close)
-        return ring
+        return Ring(self.interface, channel, self.new_signal(), self.wait_signal)
 
     def _set_up(self) -> None:
         compute, copy = self.rings[Engine.COMPUTE].channel, self.rings[Engine.COPY].channel
@@ -100,17 +94,11 @@ class NVDevice(HCQDevice):
             block = self.interface.alloc(_SIGNAL_BLOCK, MemoryKind.HOST, "signals")
             assert block.view is not None
             block.view[:] = bytes(_SIGNAL_BLOCK)
-            self._signal_blocks.append(block)
             self._signal_places = [(block, n) for n in range(0, _SIGNAL_BLOCK, SIGNAL_BYTES)]
         block, offset = self._signal_places.pop()
         assert block.view is not None
         view = block.view[offset : offset + SIGNAL_BYTES]
         return NVSignal(view, block.address + offset)
-
-    def _free_signals_memory(self) -> None:
-        for block in self._signal_blocks:
-            self.interface.free(block)
-        self._signal_blocks.clear()
 
     # *** programs ***
 
@@ -121,6 +109,7 @@ class NVDevice(HCQDevice):
     def upload(self, image: Sequence[int], at: Callable[[int], bytes]) -> HCQMemory:
         """Put a program's image in memory; `at` gives it as it must be at an address."""
         memory = self.allocator.alloc(len(image))
+        self.allocator.forget(memory)
         self.allocator.copyin(memory, memoryview(at(memory.address)))
         return memory
 
@@ -141,14 +130,7 @@ class NVDevice(HCQDevice):
         self.wait_for(done)
         if self._stack is not None:
             self.interface.free(self._stack)
-        else:
-            self._undo.callback(self._free_stack)
         self._stack, self._stack_bytes = memory, bytes_per_thread
-
-    def _free_stack(self) -> None:
-        if self._stack is not None:
-            self.interface.free(self._stack)
-            self._stack = None
 
     # *** memory of commands ***
 
@@ -177,10 +159,13 @@ class NVDevice(HCQDevice):
     def check_alive(self) -> None:
         """DeviceError if the device has failed, or was closed."""
         if self.dead is not None:
-            raise DeviceError(
-                f"{self.name} failed before", self.provider, self.dead.what,
-                "what was on it is lost: make the tensors anew",
-            )  # fmt: skip
+            raise self.death()
+
+    def death(self) -> DeviceError:
+        """The error for whoever wants what is lost."""
+        why = self.dead.what if self.dead is not None else ""
+        fix = "what was on it is lost: make the tensors anew"
+        return DeviceError(f"{self.name} failed before", self.provider, why, fix)
 
     def check_health(self) -> None:
         self.check_alive()
@@ -212,13 +197,13 @@ class NVDevice(HCQDevice):
     def close(self) -> None:
         if self._closed:
             return
-        try:
+        self._closed = True
+        with ExitStack() as rest:
+            rest.callback(self.interface.close)  # all memory goes with it
+            rest.callback(self.allocator.lose)
             if self.dead is None:
+                rest.callback(self._retire_device)
                 self.synchronize()
-        finally:
-            self._closed = True
-            self.dead = self.dead or DeviceError(f"{self.name} was closed")
-            self.allocator.close()
-            while self._retired:
-                self.interface.free(self._retired.popleft()[1])
-            self._undo.close()
+
+    def _retire_device(self) -> None:
+        self.dead = DeviceError(f"{self.name} was closed")

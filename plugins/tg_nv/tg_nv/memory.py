@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 from tg_nv.interface import MemoryKind
-from tgcore.hcq.memory import HCQAllocator, HCQMemory
+from tgcore.hcq.memory import HCQAllocator, HCQMemory, lose
 
 if TYPE_CHECKING:
     from tg_nv.device import NVDevice
@@ -35,6 +36,7 @@ class NVAllocator(HCQAllocator):
         self.closed = False
         self._slabs: dict[int, list[_Slab]] = {}  # by the size of their parts
         self._live: dict[int, int] = {}  # address -> size, for messages
+        self._given: weakref.WeakSet[HCQMemory] = weakref.WeakSet()
 
     def available(self) -> int:
         return self.device.interface.free_bytes()
@@ -47,7 +49,20 @@ class NVAllocator(HCQAllocator):
             else self.device.interface.alloc(nbytes, MemoryKind.VIDEO, "a buffer")
         )
         self._live[memory.address] = nbytes
+        self._given.add(memory)
         return memory
+
+    def offset(self, memory: HCQMemory, nbytes: int, offset: int) -> HCQMemory:
+        part = super().offset(memory, nbytes, offset)
+        self._given.add(part)
+        return part
+
+    def lose(self) -> None:
+        """All that was given is lost with the device."""
+        self.closed = True
+        self._staging.clear()
+        lose(list(self._given), self.device.death)
+        self._given.clear()
 
     def _alloc_small(self, nbytes: int) -> HCQMemory:
         part_bytes = max(_LEAST, 1 << max(nbytes - 1, 0).bit_length())
@@ -81,12 +96,9 @@ class NVAllocator(HCQAllocator):
     def _alloc_staging(self, nbytes: int) -> HCQMemory:
         return self.device.interface.alloc(nbytes, MemoryKind.HOST, "copies with the host")
 
-    def close(self) -> None:
-        """Give everything back; buffers that are still held are lost."""
-        for memory, _ in self._staging:
-            self.device.interface.free(memory)
-        self._staging.clear()
-        self.closed = True
+    def forget(self, memory: HCQMemory) -> None:
+        """The memory is no buffer: messages do not speak of it."""
+        self._live.pop(memory.address, None)
 
     def nearest(self, address: int) -> str:
         """Which buffer is at the address, or closest to it, in words."""

@@ -4,6 +4,7 @@ arguments."""
 from __future__ import annotations
 
 import struct
+import weakref
 from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -68,6 +69,7 @@ class NVProgram(HCQProgram):
         self._check_kernel()
         device.ensure_stack(self.stack_bytes)
         self.code = device.upload(self.cubin.image, self.cubin.relocated)
+        weakref.finalize(self, device.allocator.free, self.code, len(self.cubin.image))
         self._template = self._make_template()
         self._checked: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tg_nv.driver.ioctl import IoctlInterface
 
 _lock: Final = threading.Lock()
-_sessions: Final[dict[int, Session]] = {}  # by the file system's identity
+_sessions: Final[dict[FileSystem, Session]] = {}
 _reserved: list[int] = []
 
 
@@ -151,9 +151,9 @@ def _reserve_host_range() -> None:
 def join(files: FileSystem) -> Session:
     """The session over these files, begun if there is none. Call `leave` when done."""
     with _lock:
-        session = _sessions.get(id(files))
+        session = _sessions.get(files)
         if session is None or session.process != os.getpid():
-            session = _sessions[id(files)] = Session(files)
+            session = _sessions[files] = Session(files)
         session.users += 1
         return session
 
@@ -163,5 +163,5 @@ def leave(session: Session) -> None:
     with _lock:
         session.users -= 1
         if session.users == 0:
-            _sessions.pop(id(session.files), None)
+            _sessions.pop(session.files, None)
             session._undo.close()

@@ -124,7 +124,7 @@ class NVQueue(HWQueue["NVDevice"]):
     def submit(self, device: NVDevice, values: Mapping[Hashable, int] = NO_VALUES) -> Self:
         if self.bound is not None and self.bound is not device:
             raise ValueError(f"the queue is bound to {self.bound.name}, not {device.name}")
-        device.check_alive()
+        device.check_health()
         if self.bound is None:
             self._finish(device)
         ring = device.rings[self.engine]

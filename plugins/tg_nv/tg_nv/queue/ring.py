@@ -95,10 +95,3 @@ class Ring:
         self._wait(self.fence, done)
         while self.channel.userd[_GP_GET] == following:
             time.sleep(0)  # the index is written back a little later than the fence
-
-    def close(self) -> None:
-        """Give the memory back; the GPU is done with it."""
-        for _, memory in self._leaving:
-            self.interface.free(memory)
-        self._leaving.clear()
-        self.interface.free(self._stream)
