@@ -424,3 +424,20 @@ def test_a_descriptor_that_changes_while_it_is_run(launcher: Launcher) -> None:
     client.push(queue, 1, 0x1B4, 1)
     launcher.finish()
     assert "changed while it was run" in client.system.complaints[0]
+
+
+def test_long_chains_of_launches(launcher: Launcher) -> None:
+    program, data = launcher.load(CODE), launcher.work.address + 0x100000
+    grid, block, count = (1, 1, 1), (32, 1, 1), 100
+    for step in range(count):
+        parameters = struct.pack("<QQI", data, data, 1)
+        bank = launcher.bank(grid, block, parameters)
+        following = launcher.work.address + 0x1000 + 512 * (step + 1)
+        last = step == count - 1
+        changes = {} if last else {"dependent_enable[0]": 1, "dependent_action[0]": 1}
+        pointer = 0 if last else following >> 8
+        launcher.qmd(program, grid, block, bank, **changes, **{"dependent_pointer[0]": pointer})
+    launcher.send(launcher.work.address + 0x1000)
+    assert launcher.finish() == 1
+    assert launcher.work.u32(0x100000) == count
+    assert len(launcher.client.system.gpus[0].launches) == count

@@ -9,7 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.emulators.nv.client import Client, Status, address_of, request
+from tests.emulators.nv.client import CONTEXT_WINDOW, Client, Status, address_of, request
+from tests.emulators.nv.memory import PageTable
+from tests.emulators.nv.objects import VaSpace
 from tests.emulators.nv.profiles import GH100, PROFILES
 from tests.emulators.nv.system import FakeFile, FakeSystem
 from tgcore.hcq import mapping as host
@@ -439,3 +441,59 @@ def test_frees_in_a_wrong_order_are_complaints(client: Client) -> None:
     text = "\n".join(client.system.complaints)
     for part in ("while a channel uses it", "while the CPU maps it", "while UVM has it"):
         assert part in text
+
+
+def test_channels_run_out() -> None:
+    system = FakeSystem([replace(GH100, max_channels=1)])
+    client = Client(system)
+    gpu = client.open_gpu()
+    client.queue(gpu, compute=True)
+    assert refusal(lambda: client.queue(gpu, compute=False)) == 0x4F
+    client.close()
+
+
+def test_windows_of_channels_keep_ranges_away(client: Client) -> None:
+    gpu = client.open_gpu()
+    client.queue(gpu, compute=True)
+    assert refusal(lambda: client.create_range(CONTEXT_WINDOW + 4096, 4096)) == 0x68
+    queue = client.queue(gpu, compute=True, schedule=False)
+    client.create_range(CONTEXT_WINDOW + (64 << 20), 4096)
+    assert refusal(lambda: client.register_channel(gpu, queue.handle)) == 0x68
+
+
+def test_what_is_unmapped_or_unregistered_is_gone(client: Client) -> None:
+    gpu = client.open_gpu()
+    buffer = client.buffer(gpu, 4096)
+
+    def unmap() -> bytearray:
+        data = struct.pack("<QQ16sI4x", buffer.address, 4096, gpu.uuid, 0)
+        return client.uvm_call(66, bytearray(data), 0x20)
+
+    unmap()
+    assert not client.system.objects().get("UVM mapping")
+    client.uvm_map(buffer.address, 4096, buffer.handle, [gpu])
+    client.uvm_call(26, bytearray(gpu.uuid + bytes(4)), 0x10)
+    assert refusal(unmap) == 0x26
+    client.uvm_call(38, bytearray(gpu.uuid + bytes(4)), 0x10)
+    assert refusal(lambda: client.uvm_call(38, bytearray(gpu.uuid + bytes(4)), 0x10)) == 0x26
+    client.register_gpu(gpu)
+    client.uvm_map(buffer.address, 4096, buffer.handle, [gpu])
+
+
+def test_a_part_of_a_mapping_can_be_replaced(client: Client) -> None:
+    gpu = client.open_gpu()
+    first = client.video(gpu, 4 << 20)
+    second = client.memory(gpu, 2 << 20, system=False)
+    client.uvm_map(first.address + 4096, 4096, second, [gpu])
+    pages = [(m.start - first.address, m.end - m.start, m.offset) for m in spaces(client)[0]]
+    assert pages == [(0, 4096, 0), (4096, 4096, 0), (8192, (4 << 20) - 8192, 8192)]
+    client.free(gpu.device, second)
+    client.uvm_free(first.address, first.nbytes)
+    client.free(gpu.device, first.handle)
+    assert not client.system.objects().get("video memory")
+
+
+def spaces(client: Client) -> list[PageTable]:
+    """The page tables of a client's VA spaces."""
+    nodes = client.system.rm.clients[client.root].nodes.values()
+    return [node.pages for node in nodes if isinstance(node, VaSpace)]
