@@ -40,6 +40,13 @@ extern "C" __global__ void stack(int *data, int n) {
   for (int i = 0; i < 64; i++) table[(i * 7 + n) % 64] = i * data[i % 4];
   data[threadIdx.x] = table[(threadIdx.x * 3 + n) % 64];
 }"""
+MATMUL = """
+extern "C" __global__ void matmul(float *c, const float *a, const float *b, int n) {
+  int i = blockIdx.y * blockDim.y + threadIdx.y, j = blockIdx.x * blockDim.x + threadIdx.x;
+  float sum = 0;
+  for (int k = 0; k < n; k++) sum += a[i * n + k] * b[k * n + j];
+  c[i * n + j] = sum;
+}"""
 TABLE = """
 __constant__ int factors[4] = {2, 3, 5, 7};
 __device__ int counter = 40;
