@@ -12,7 +12,7 @@ from tests.emulators.nv.caches import Caches
 from tests.emulators.nv.faults import ChannelError, HungKernel
 from tests.emulators.nv.host import ChannelRun
 from tests.emulators.nv.layout import View
-from tests.emulators.nv.objects import ENGINE_GR0, Channel, Tsg
+from tests.emulators.nv.objects import Channel, Tsg
 from tests.emulators.nv.profiles import Profile
 from tests.emulators.nv.pushbuffer import Segment
 from tests.emulators.nv.qmd import Qmd
@@ -20,7 +20,6 @@ from tests.emulators.nv.qmd import Qmd
 if TYPE_CHECKING:
     from tests.emulators.nv.system import FakeSystem
 
-GPGET, GPPUT = 0x88, 0x8C
 _FIRST_CHANNEL = 3
 _KEPT = 4096  # records of what was done
 
@@ -175,9 +174,8 @@ class FakeGpu:
             culprit.mmu_faults.append(error.fault)
         if error.sm_error is not None:
             culprit.sm_errors.append(error.sm_error)
-        engine = ENGINE_GR0 if tsg.engine == ENGINE_GR0 else tsg.engine
         now = self.time()
-        record = struct.pack("<QIHH", now, error.code, engine, 0xFFFF)
+        record = struct.pack("<QIHH", now, error.code, tsg.engine, 0xFFFF)
         for channel in tsg.channels:
             channel.dead, channel.scheduled = True, False
             if channel.notifier is not None:
