@@ -187,6 +187,27 @@ def test_barriers_for_some_warps() -> None:
     assert numbers(body, 96) == [4] * 64 + [3] * 32
 
 
+def test_warps_that_were_let_go_come_back_to_a_barrier() -> None:
+    """One warp goes round a loop, the other through two barriers of its own."""
+    body = """
+        .shared .align 4 .b8 words[8]; setp.ge.u32 %q0, %t, 32; mov.u32 %x0, 0; @%q0 bra OTHER;
+    LOOP: barrier.sync 0; st.shared.u32 [words], %x0; barrier.sync 0;
+        add.u32 %x0, %x0, 1; setp.lt.u32 %q1, %x0, 3; @%q1 bra LOOP;
+        mov.u32 %r, 1000; bra END;
+    OTHER: mov.u32 %r, 0;
+    AGAIN: barrier.sync 0; barrier.sync 0; ld.shared.u32 %x1, [words]; mad.lo.u32 %r, %r, 10, %x1;
+        add.u32 %x0, %x0, 1; setp.lt.u32 %q1, %x0, 3; @%q1 bra AGAIN;
+    END:
+    """
+    assert numbers(body, 64, 2) == ([1000] * 32 + [12] * 32) * 2
+
+
+def test_results_that_are_not_wanted() -> None:
+    body = "setp.lt.u32 _|%q0, %i, 5; selp.u32 %r, 1, 2, %q0; mov.b32 {_, %x5}, %r;"
+    body = ".reg .b16 %h;" + body.replace("{_, %x5}", "{_, %h}")
+    assert numbers(body) == [2 if i < 5 else 1 for i in range(64)]
+
+
 def test_divergent_barrier() -> None:
     body = "and.b32 %x0, %t, 1; setp.eq.u32 %q0, %x0, 1; @%q0 bra ODD; bar.sync 0; bra END;"
     with pytest.raises(ptx.SyncFault, match="different barriers"):
@@ -358,6 +379,8 @@ def test_unknown_things_are_errors_with_a_line() -> None:
         ("ld.global.u32.v3 %r, [%p0];", "type v3"),
         ("atom.global.add.s64 %at, [%p0], %at;", "no atomic add of s64"),
         ("wgmma.fence.sync.aligned;", "unknown instruction wgmma"),
+        ("bra %i;", "a label is expected"),
+        ("setp.lo.s32 %q0|%q1, %i, 1; prmt.b32 %r, %i;", "2 operands"),
     ):
         with pytest.raises(ptx.PtxError, match=message) as found:
             numbers("\n" + text)

@@ -73,6 +73,7 @@ class Block:
     number: int
     ops: list[Op] = field(default_factory=list)
     sync: str = ""  # "cta" or "warp": the first operation waits for the others
+    leaves: bool = False  # does nothing but end the thread
 
 
 BRANCHES = {"bra", "brx", "ret", "exit", "trap", "brkpt"}
@@ -261,14 +262,14 @@ class Lowering:
             return Negated(found) if operand.negated else found
         if isinstance(operand, syntax.Vector):
             items = tuple(self.resolve(frame, item, line) for item in operand.items)
-            return syntax.Vector(items)  # type: ignore[arg-type]
+            return syntax.Vector(items)
         if isinstance(operand, syntax.Pair):
             first = self.resolve(frame, operand.first, line)
             second = self.resolve(frame, operand.second, line)
-            return syntax.Pair(first, second)  # type: ignore[arg-type]
+            return syntax.Pair(first, second)
         if isinstance(operand, syntax.Address):
             base = self.resolve(frame, operand.base, line)
-            return syntax.Address(base, operand.offset)  # type: ignore[arg-type]
+            return syntax.Address(base, operand.offset)
         return operand
 
     def instruction(self, frame: Frame, found: Instruction) -> None:
@@ -382,6 +383,8 @@ class Lowering:
             for op in block.ops:
                 for register in registers_of(op):
                     self.flow.mentions.setdefault(register.index, set()).add(block.number)
+            first = block.ops[0]
+            block.leaves = first.op in ("ret", "exit") and first.guard is None
         self.flow.blocks = blocks
 
     def choose_codes(self) -> None:

@@ -144,7 +144,8 @@ class Scheduler:
             all_threads = np.arange(self.batch.n) if threads is None else threads
             following = ((following, all_threads),)
         for number, group in following:
-            if number == EXIT:
+            # who only goes on to leave is not waited for: the rest may then be all that there is
+            if number == EXIT or self.blocks[number].leaves:
                 continue
             there = self.waiting.get(number)
             if there is not None:

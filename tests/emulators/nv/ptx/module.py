@@ -69,7 +69,10 @@ class Kernel:
     @property
     def required_threads(self) -> tuple[int, int, int] | None:
         found = self.function.directives.get("reqntid")
-        return tuple([*found, 1, 1][:3]) if found else None  # type: ignore[return-value]
+        if not found:
+            return None
+        x, y, z = (*found, 1, 1)[:3]
+        return x, y, z
 
     @cached_property
     def flow(self) -> Flow:

@@ -180,10 +180,10 @@ def transcendental(w: Writer, op: Op, m: Modifiers) -> None:
         raise m.error("approx is missing")
     name = TRANSCENDENTAL[op.op]
     if BASE[kind.name] == "f2":
-        function = lambda x: f"np.{name}({x}.astype(f4)).astype(f2)"  # noqa: E731
+        text = f"np.{name}({{}}.astype(f4)).astype(f2)"
     else:
-        function = lambda x: f"np.{name}({x})"  # noqa: E731
-    compute(w, m, kind, function, *op.operands)
+        text = f"np.{name}({{}})"
+    compute(w, m, kind, text.format, *op.operands)
 
 
 SIGN_BITS = {"bf16": 0x8000, "bf16x2": 0x80008000, "f16x2": 0x80008000}

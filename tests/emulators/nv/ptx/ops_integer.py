@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .flow import Op
 from .syntax import Int
-from .types import TYPES, Type
+from .types import Type
 from .writer import Modifiers, Writer, emits
 
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
@@ -311,7 +313,13 @@ def dot(w: Writer, op: Op, m: Modifiers) -> None:
     w.write(op.operands[0], f"N.dot({a}, {b}, {c}, {signed[0]}, {signed[1]}, {parts})", code)
 
 
-def halves_of(w, kind, d, operands, combine) -> None:  # type: ignore[no-untyped-def]
+def halves_of(
+    w: Writer,
+    kind: Type,
+    d: object,
+    operands: tuple[object, ...],
+    combine: Callable[[str, str], str],
+) -> None:
     """u16x2 and s16x2: the same on both halves."""
     code = {"u16x2": "u2", "s16x2": "i2"}[kind.name]
     pairs = [w.let(f"N.halves({w.source(o, 'u4')}, {code!r})") for o in operands]
@@ -324,13 +332,9 @@ def extreme_integers(w: Writer, op: Op, m: Modifiers, kind: Type) -> None:
     name = "np.minimum" if op.op == "min" else "np.maximum"
     relu = m.flag("relu")
     if kind.kind == "x":
-        clip = (lambda e: f"N.relu({e})") if relu else (lambda e: e)
-        combine = lambda x, y: clip(f"{name}({x}, {y})")  # noqa: E731
-        halves_of(w, kind, op.operands[0], op.operands[1:], combine)
+        text = f"N.relu({name}({{}}, {{}}))" if relu else f"{name}({{}}, {{}})"
+        halves_of(w, kind, op.operands[0], op.operands[1:], text.format)
         return
     x, y = sources(w, kind.code, *op.operands[1:])
     result = f"{name}({x}, {y})"
     w.write(op.operands[0], f"N.relu({result})" if relu else result, kind.code)
-
-
-PAIRS = {"u16x2": TYPES["u16x2"], "s16x2": TYPES["s16x2"]}

@@ -139,7 +139,7 @@ def guarded_load(w: Writer, kind: Type, d: object, space: str, at: str) -> None:
     for item in items:
         if isinstance(item, Special):  # _
             codes.append(kind.code)
-            olds.append(w.constant(np_zero(kind.code), kind.code))
+            olds.append(w.constant(0, kind.code))
             continue
         if not isinstance(item, Register) or item.type.size < kind.size:
             raise w.error("a register that is large enough is expected")
@@ -157,10 +157,6 @@ def guarded_load(w: Writer, kind: Type, d: object, space: str, at: str) -> None:
             name = f"r{item.index}{code}"
             w.emit(f"{name} = {found}[{number}]")
             w.set(item, name, code)
-
-
-def np_zero(code: str) -> object:
-    return DTYPES[code].type(0)
 
 
 @emits("st")

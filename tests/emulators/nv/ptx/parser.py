@@ -90,7 +90,11 @@ class Source:
 
     def __post_init__(self) -> None:
         blank = re.compile(r"[^\n]")
-        keep = lambda m: m.group() if m.group()[0] == '"' else blank.sub(" ", m.group())  # noqa: E731
+
+        def keep(match: re.Match[str]) -> str:
+            """Strings stay; comments become space, so that positions stay too."""
+            return match.group() if match.group()[0] == '"' else blank.sub(" ", match.group())
+
         self.text = _COMMENT.sub(keep, self.text)
         self.starts = [0] + [m.end() for m in re.finditer("\n", self.text)]
 

@@ -1,8 +1,12 @@
-"""PTX as data: operands, statements, variables, functions."""
+"""PTX as data: operands, statements, variables, functions.
+
+Vector, Pair and Address hold operands as they are written, and later what their names stand for.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from .types import Type
 
@@ -31,20 +35,20 @@ class Float:
 
 @dataclass(frozen=True)
 class Vector:
-    items: tuple[Operand, ...]
+    items: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Pair:
     """`%r1|%p1`: a result and its predicate."""
 
-    first: Operand
-    second: Operand
+    first: Any
+    second: Any
 
 
 @dataclass(frozen=True)
 class Address:
-    base: Operand
+    base: Any
     offset: int = 0
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from . import matrix, numbers, warps
 from .atomics import atomic
 from .faults import PtxError
-from .flow import Block, Flow, Negated, Op, Register, Special, Symbol
+from .flow import Block, Flow, Negated, Op, Register, Special, Symbol, Target
 from .memory import Threads
 from .syntax import Float, Int
 from .types import DTYPES, TYPES, Type, size_of, unsigned
@@ -384,10 +384,16 @@ def _leave(w: Writer, op: Op, target: int) -> str:
     return f"return split({p}, {target}, {after}, t)"
 
 
+def _target(w: Writer, operand: object) -> int:
+    if not isinstance(operand, Target):
+        raise w.error("a label is expected")
+    return operand.number
+
+
 def _branch(w: Writer, op: Op) -> str:
     if op.modifiers not in ((), ("uni",)) or len(op.operands) != 1:
         raise w.error("branch not understood")
-    return _leave(w, op, op.operands[0].number)  # type: ignore[attr-defined]
+    return _leave(w, op, _target(w, op.operands[0]))
 
 
 def _exit(w: Writer, op: Op) -> str:
@@ -410,7 +416,7 @@ def _indexed(w: Writer, op: Op) -> str:
     if op.modifiers not in (("idx",), ("idx", "uni")) or op.guard is not None:
         raise w.error("branch not understood")
     index = w.source(op.operands[0], "u4")
-    blocks = tuple(target.number for target in op.operands[1:])  # type: ignore[attr-defined]
+    blocks = tuple(_target(w, operand) for operand in op.operands[1:])
     return f"return split_by_index({index}, {blocks}, B, t, {op.line})"
 
 
