@@ -133,10 +133,10 @@ class Scheduler:
             raise self.batch.fault(fault, 0, threads)
         if self.trace is not None:
             self.trace(block.ops[0].line, self.batch.count(threads))
-        functions = self.kernel.compiled.get(number) or self.kernel.functions(number)
+        function = self.kernel.block_function(number, threads is not None)
         if threads is None:
-            return functions[0](self.batch, self.registers)
-        return functions[1](self.batch, self.registers, threads)
+            return function(self.batch, self.registers)
+        return function(self.batch, self.registers, threads)
 
     def put(self, following: Any, threads: Threads) -> None:
         """Threads go to where they want to run next."""

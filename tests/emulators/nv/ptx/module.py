@@ -17,7 +17,7 @@ from .syntax import Function, Variable
 from .types import DTYPES, Type
 from .writer import NAMESPACE, Writer
 
-BlockFunctions = tuple[Callable[..., Any], Callable[..., Any]]  # for all threads, for some
+BlockFunction = Callable[..., Any]
 # importing them registers their instructions
 FAMILIES = (ops_convert, ops_float, ops_integer, ops_memory, ops_warp)
 
@@ -39,7 +39,8 @@ class Kernel:
     function: Function
     constants: dict[Any, str] = field(default_factory=dict)
     namespace: dict[str, Any] = field(default_factory=lambda: dict(NAMESPACE))
-    compiled: dict[int, BlockFunctions] = field(default_factory=dict)
+    texts: dict[int, tuple[str, str]] = field(default_factory=dict)
+    compiled: dict[tuple[int, bool], BlockFunction] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -97,26 +98,29 @@ class Kernel:
         """Global and constant variables whose addresses a run must be given."""
         return frozenset(self.flow.symbols)
 
-    def functions(self, number: int) -> BlockFunctions:
-        """Compiled on first use: much of a kernel is never reached."""
-        found = self.compiled.get(number)
+    def block_function(self, number: int, masked: bool) -> BlockFunction:
+        """A block for all threads, or for some; compiled on first use, as much is never reached."""
+        found = self.compiled.get((number, masked))
         if found is None:
-            text = self.text(number)
-            code = compile(text, f"<{self.name} block {number}>", "exec")
+            code = compile(self.text(number)[masked], f"<{self.name} block {number}>", "exec")
             exec(code, self.namespace)
-            found = self.namespace.pop("full"), self.namespace.pop("part")
-            self.compiled[number] = found
+            found = self.namespace.pop("part" if masked else "full")
+            self.compiled[number, masked] = found
         return found
 
-    def text(self, number: int) -> str:
-        """The Python text of a block."""
-        block = self.flow.blocks[number]
-        return Writer(self.flow, block, self.constants, self.namespace).functions()
+    def text(self, number: int) -> tuple[str, str]:
+        """The Python texts of a block, for all threads and for some."""
+        found = self.texts.get(number)
+        if found is None:
+            block = self.flow.blocks[number]
+            found = Writer(self.flow, block, self.constants, self.namespace).functions()
+            self.texts[number] = found
+        return found
 
     def check(self) -> None:
         """Writes every block, so that what is not known is found without a run."""
         for block in self.flow.blocks:
-            self.functions(block.number)
+            self.text(block.number)
 
     def initial_registers(self) -> list[Any]:
         return [np.zeros((), DTYPES[code])[()] for code in self.flow.codes]

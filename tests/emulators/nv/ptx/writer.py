@@ -145,10 +145,10 @@ class Writer:
         self.constants = constants
         self.namespace = space  # of the kernel: its constants
         self.lines: list[str] = []
-        self.loads: list[int] = []  # registers that come from R
+        self.loads: dict[int, None] = {}  # registers that come from R, in order
         self.held: dict[int, dict[str, str]] = {}  # register: code: variable
         self.current: dict[int, str] = {}  # register: the code that it was written as
-        self.written: list[int] = []
+        self.written: dict[int, None] = {}
         self.temporaries = 0
         self.has_carry = False
         self.specials: dict[str, str] = {}
@@ -188,7 +188,7 @@ class Writer:
         index = register.index
         if index not in self.held:
             own = self.flow.codes[index]
-            self.loads.append(index)
+            self.loads[index] = None
             self.held[index] = {own: f"r{index}{own}"}
             self.current[index] = own
         held = self.held[index]
@@ -308,8 +308,7 @@ class Writer:
         """The register is now held by this variable."""
         self.held[operand.index] = {code: name}
         self.current[operand.index] = code
-        if operand.index not in self.written:
-            self.written.append(operand.index)
+        self.written[operand.index] = None
 
     def write_sized(self, operand: object, expression: str, code: str) -> None:
         """The same into a register that may be wider: extended as the type says."""
@@ -336,8 +335,8 @@ class Writer:
 
     # --- whole functions
 
-    def functions(self) -> str:
-        """The text of `full` and `part`."""
+    def functions(self) -> tuple[str, str]:
+        """The texts of `full` and `part`."""
         end = self.body()
         spilled = self.spills()
         head = [f"    r{i}{self.flow.codes[i]} = R[{i}]" for i in self.loads]
@@ -347,7 +346,7 @@ class Writer:
         scattered = [f"    P(B, R, {i}, {name}, t)" for i, name in spilled]
         full = ["def full(B, R):", "    t = None", *head, *body, *tail, f"    {end}"]
         part = ["def part(B, R, t):", *masked, *body, *scattered, f"    {end}"]
-        return "\n".join([*full, *part, ""])
+        return "\n".join(full), "\n".join(part)
 
     def body(self) -> str:
         """All operations; returns the statement at the end."""
