@@ -40,13 +40,15 @@ class Mapping:
         self.view = view if writable else view.toreadonly()
 
     def close(self) -> None:
-        """Unmap. Nothing may use views of the memory any more: they do not keep it alive."""
+        """Unmap. Views do not keep the memory alive: nothing should use them any more."""
         if not self._open:
             return
         self._open = False
         self.view.release()
         if self._reserved:
-            _map(self.address, self.nbytes, _NO_ACCESS, _anonymous() | _FIXED, -1, 0)
+            # whoever still holds a view reads and writes nothing, instead of ending the process
+            protection = mmap.PROT_READ | mmap.PROT_WRITE
+            _map(self.address, self.nbytes, protection, _anonymous() | _FIXED | _NORESERVE, -1, 0)
         else:
             _libc.munmap(_ffi.cast("void *", self.address), self.nbytes)
 

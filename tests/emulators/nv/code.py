@@ -43,6 +43,11 @@ class Code:
         return parse(self.ptx).kernels[self.entry]
 
 
+def _most_threads(code: Code) -> int:
+    limit = code.kernel().max_threads
+    return 1 << 30 if limit is None else limit
+
+
 class CodeRegistry:
     """Kernels by their machine code."""
 
@@ -50,8 +55,14 @@ class CodeRegistry:
         self._known: dict[bytes, Code] = {}
 
     def add(self, code: bytes, kernel: Code) -> None:
-        """Say what code does."""
-        self._known[code] = kernel
+        """Say what code does.
+
+        Kernels that differ in their launch bounds alone may have the same code, which then runs
+        in the blocks of any of them.
+        """
+        old = self._known.get(code)
+        if old is None or _most_threads(old) < _most_threads(kernel):
+            self._known[code] = kernel
 
     @property
     def lengths(self) -> list[int]:
