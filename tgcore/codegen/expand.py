@@ -270,6 +270,10 @@ class _Replicator:
 
 def _combine(node: UOp, values: list[UOp], ends: list[UOp], apart: bool) -> UOp:
     """A reduce of several values for each step: one accumulator for each, or all into one."""
+    shared = [r for r in ends if r.axis_type is AxisType.GROUP_REDUCE]
+    if shared:  # each item makes one value of all that it has
+        rest = [r for r in ends if r.axis_type is not AxisType.GROUP_REDUCE]
+        return _combine(node, values, rest, apart).reduce(node.arg, *shared)
     if not ends:
         return sum_of(values, node.arg)
     if apart and values[0].op is not Ops.WMMA:

@@ -5,7 +5,7 @@ were some, every item stores what it reduced in memory of its group, a BARRIER w
 have, and each item reduces what all of them stored, so that all know the result. A store of the
 kernel is then left to one of the items.
 
-Reduces side by side over the same ranges share one memory and one barrier. The i-th GROUP_REDUCE
+Reduces side by side share one memory for each type, and one barrier. The i-th GROUP_REDUCE
 range of every reduce is the same position among the items of a group, so reduces one after another
 need no items of their own.
 """
@@ -16,15 +16,18 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from tgcore.codegen.opt.tensor_core import sum_of
 from tgcore.dtype import Invalid, dtypes
 from tgcore.errors import KernelOptError
 from tgcore.uop.node import UOp
 from tgcore.uop.ops import AxisType, Ops
 from tgcore.uop.symbolic import split_valid
 
-# parts that are read at once, next to each other
-_PARTS_AT_ONCE = 4
+# parts that are read at once, next to each other; so many that they are summed in two stages
+_AT_ONCE = 4
+_MANY_PARTS = 64
 # what a shared reduce may depend on: its barrier must be reached by all items of a group, once
 _AROUND = (
     *(AxisType.GLOBAL, AxisType.LOCAL, AxisType.WARP),
@@ -70,8 +73,9 @@ def shared_bytes(reduces: Iterable[UOp], local_items: int) -> int:
     for node in reduces:
         if parts := group_ranges(node):
             copies = [r for r in node.ranges if r.axis_type in (AxisType.UPCAST, AxisType.UNROLL)]
-            count = math.prod(r.vmax + 1 for r in (*parts, *copies))
-            total += count * local_items * node.dtype.itemsize
+            shared = _count(parts)
+            shared += sum(left for left in stages(shared) if left > 1)
+            total += shared * _count(copies) * local_items * node.dtype.itemsize
     return total
 
 
@@ -93,17 +97,15 @@ def share_reduces(ast: UOp) -> UOp:
         if n.op is Ops.RANGE and n.axis_type in (AxisType.WARP, AxisType.LOCAL)
     ]
     while True:
-        found: dict[tuple[UOp, ...], list[UOp]] = {}
-        for node in ast.toposort():
-            # those that have others inside of them come later
-            if node.op is Ops.REDUCE and group_ranges(node) and not _holds_shared(node):
-                found.setdefault((*node.src[1:], *node.ranges), []).append(node)
-        if not found:
+        # those that have others inside of them come later
+        ready = [
+            n
+            for n in ast.toposort()
+            if n.op is Ops.REDUCE and group_ranges(n) and not _holds_shared(n)
+        ]
+        if not ready:
             break
-        table: dict[UOp, UOp] = {}
-        for group in found.values():
-            table.update(_shared(group, positions, local, numbers, memories))
-        ast = ast.substitute(table)
+        ast = ast.substitute(_shared(ready, positions, local, numbers, memories))
     return _stored_once(ast, positions)
 
 
@@ -123,54 +125,91 @@ def _shared(
     numbers: itertools.count[int],
     memories: itertools.count[int],
 ) -> dict[UOp, UOp]:
-    """What replaces reduces over the same ranges: reduces of parts that are in shared memory."""
-    parts = math.prod(r.vmax + 1 for r in positions)
-    items = math.prod(r.vmax + 1 for r in local)
-    position, place = _flat(positions), _flat(local)
-    at_once = math.gcd(parts, _PARTS_AT_ONCE)
-    loop = UOp.range(parts // at_once, next(numbers), AxisType.REDUCE)
-    by_type: dict[object, list[UOp]] = {}
-    for node in group:
-        by_type.setdefault(node.dtype, []).append(node)
-    found: dict[UOp, UOp] = {}
-    memory_of: dict[object, UOp] = {}
-    stores: list[UOp] = []
-    for dtype, nodes in by_type.items():
-        size = parts * items * len(nodes)
-        memory = UOp.define(Ops.DEFINE_LOCAL, nodes[0].dtype, size, ("parts", next(memories)))
-        memory_of[dtype] = memory
-        for copy, node in enumerate(nodes):
-            kept = [r for r in node.src[1:] if r.axis_type is not AxisType.GROUP_REDUCE]
-            mine = (position * items + place) * len(nodes) + copy
-            stores.append(memory.index(mine).store(_of_one_item(node, kept)))
-    barrier = UOp(Ops.BARRIER, dtypes.void, tuple(stores))
-    for dtype, nodes in by_type.items():
-        filled = memory_of[dtype].after(barrier)
-        for copy, node in enumerate(nodes):
-            values = []
-            for step in range(at_once):
-                part = loop * at_once + step
-                values.append(filled.index((part * items + place) * len(nodes) + copy))
-            found[node] = _sum_of_parts(node, values, loop)
-    return found
+    """What replaces reduces side by side: reduces of parts that are in shared memory."""
+    values = {node: _of_one_item(node) for node in group}
+    parts, position = _count(positions), _flat(positions)
+    mine, writes = position, None
+    for left in stages(parts):
+        loop = UOp.range(parts // left // math.gcd(parts // left, _AT_ONCE), next(numbers))
+        loop = loop.replace(arg=(*loop.arg[:-1], AxisType.REDUCE))
+        exchange = _Exchange(parts, left, mine, writes, loop, _flat(local), _count(local))
+        values = exchange.run(values, memories)
+        parts, mine, writes = left, position % left, position < left
+    return values
 
 
-def _of_one_item(node: UOp, kept: list[UOp]) -> UOp:
+def stages(parts: int) -> list[int]:
+    """How many sums are left after each exchange. If there are many parts, the items first sum some
+    of them each: so each reads few."""
+    near = [d for d in range(2, parts) if parts % d == 0 and d * d <= parts * _AT_ONCE]
+    return [max(near), 1] if parts > _MANY_PARTS and near else [1]
+
+
+def _count(ranges: Sequence[UOp]) -> int:
+    return math.prod(r.vmax + 1 for r in ranges)
+
+
+@dataclass(frozen=True)
+class _Exchange:
+    """Each item stores its value, and sums up those whose number leaves the same rest as its own.
+
+    Of `parts` values sums of `left` kinds are left. The value of the item is number `mine`; if
+    `writes` is given, only items for which it holds store theirs. `place` is the position of the
+    item among the `items` that have values of their own.
+    """
+
+    parts: int
+    left: int
+    mine: UOp
+    writes: UOp | None
+    loop: UOp
+    place: UOp
+    items: int
+
+    def run(self, values: dict[UOp, UOp], memories: itertools.count[int]) -> dict[UOp, UOp]:
+        """The sums, for each of the reduces that the values belong to."""
+        by_type: dict[object, list[UOp]] = {}
+        for node in values:
+            by_type.setdefault(node.dtype, []).append(node)
+        stores: list[UOp] = []
+        memory_of: dict[UOp, tuple[UOp, int, int]] = {}
+        for nodes in by_type.values():
+            size = self.parts * self.items * len(nodes)
+            memory = UOp.define(Ops.DEFINE_LOCAL, nodes[0].dtype, size, ("parts", next(memories)))
+            for copy, node in enumerate(nodes):
+                memory_of[node] = memory, copy, len(nodes)
+                index = self._index(self.mine, copy, len(nodes))
+                if self.writes is not None:
+                    index = self.writes.where(index, Invalid)
+                stores.append(memory.index(index).store(values[node]))
+        barrier = UOp(Ops.BARRIER, dtypes.void, tuple(stores))
+        return {
+            node: self._sum(node, memory.after(barrier), copy, copies)
+            for node, (memory, copy, copies) in memory_of.items()
+        }
+
+    def _index(self, part: UOp, copy: int, copies: int) -> UOp:
+        return (part * self.items + self.place) * copies + copy
+
+    def _sum(self, node: UOp, memory: UOp, copy: int, copies: int) -> UOp:
+        at_once = self.parts // self.left // (self.loop.vmax + 1)
+        values = []
+        for step in range(at_once):
+            part = (self.loop * at_once + step) * self.left + self.mine % self.left
+            values.append(memory.index(self._index(part, copy, copies)))
+        if self.loop.vmax == 0:
+            only = {self.loop: self.loop.const_like(0)}
+            return sum_of([v.substitute_ranges(only) for v in values], node.arg)
+        value = values[0] if at_once == 1 else UOp(Ops.GROUP, node.dtype, tuple(values))
+        return node.replace(src=(value, self.loop))
+
+
+def _of_one_item(node: UOp) -> UOp:
+    kept = [r for r in node.src[1:] if r.axis_type is not AxisType.GROUP_REDUCE]
     if kept:
         return node.replace(src=(node.src[0], *kept))
-    values = node.src[0].src if node.src[0].op is Ops.GROUP else (node.src[0],)
-    return functools.reduce(lambda a, b: a.alu(node.arg, b), values)
-
-
-def _sum_of_parts(node: UOp, values: list[UOp], loop: UOp) -> UOp:
-    if len(values) == 1:
-        return node.replace(src=(values[0], loop))
-    if loop.vmax == 0:
-        only = {loop: loop.const_like(0)}
-        return functools.reduce(
-            lambda a, b: a.alu(node.arg, b), [v.substitute_ranges(only) for v in values]
-        )
-    return node.replace(src=(UOp(Ops.GROUP, node.dtype, tuple(values)), loop))
+    value = node.src[0]
+    return sum_of(value.src if value.op is Ops.GROUP else (value,), node.arg)
 
 
 def _flat(ranges: Sequence[UOp]) -> UOp:

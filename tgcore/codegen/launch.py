@@ -54,9 +54,11 @@ def _of(ranges: Sequence[UOp], *types: AxisType) -> list[UOp]:
 
 
 def _closest_first(ast: UOp, ranges: list[UOp]) -> list[UOp]:
-    """The ranges by how many accesses walk memory in smaller steps along it than along others."""
+    """The ranges by how many accesses walk memory in smaller steps along it than along others;
+    stores count twice, since no cache joins their parts."""
     votes = dict.fromkeys(ranges, 0)
-    for node in ast.toposort() if len(ranges) > 1 else ():
+    nodes = ast.toposort() if len(ranges) > 1 else {}
+    for node in (*nodes, *(n.src[0] for n in nodes if n.op is Ops.STORE)):
         if node.op is Ops.INDEX and _is_global(node):
             terms, _ = split_sum(split_valid(node.src[1])[1])
             strides = {r: abs(terms[r]) for r in ranges if terms.get(r)}

@@ -339,6 +339,21 @@ def _under(index: UOp, valid: UOp) -> UOp:
     return valid.where(index, Invalid)
 
 
+def try_move(kernel: Kernel, opt: Opt) -> bool:
+    """Makes the move if it is legal; whether it was."""
+    try:
+        kernel.apply(opt)
+    except KernelOptError:
+        return False
+    return True
+
+
+def static_size(r: UOp) -> int | None:
+    """The size of a range, if it is no symbolic one."""
+    size = to_sint(r.src[0])
+    return size if isinstance(size, int) else None
+
+
 _GRID_MOVES = (OptOps.LOCAL, OptOps.GROUP, OptOps.GROUPTOP, OptOps.NOLOCALS, OptOps.TC)
 _MOVES = {
     OptOps.LOCAL: _local,

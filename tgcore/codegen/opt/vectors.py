@@ -1,9 +1,9 @@
-"""The moves that a kernel gets by default, chosen by what they do to its memory accesses.
+"""The moves that a kernel gets by default on devices with vector registers and threads.
 
-For devices with vector registers and threads: one axis becomes the lanes of vectors, the one along
-which most accesses touch neighbours; then axes along which some operand stays the same are upcast,
-so that it is loaded once for several results (register tiles); short reduces are unrolled; and the
-outermost loop is shared by the threads if the work is worth it.
+They are chosen by what they do to its memory accesses: one axis becomes the lanes of vectors, the
+one along which most accesses touch neighbours; then axes along which some operand stays the same
+are upcast, so that it is loaded once for several results (register tiles); short reduces are
+unrolled; and the outermost loop is shared by the threads if the work is worth it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from __future__ import annotations
 import functools
 
 from tgcore.codegen.expand import stride_along
-from tgcore.codegen.opt.kernel import Kernel, Opt, OptOps
+from tgcore.codegen.opt.kernel import Kernel, Opt, OptOps, static_size, try_move
 from tgcore.dtype import dtypes
-from tgcore.errors import KernelOptError
 from tgcore.helpers import THREADS
 from tgcore.uop.divmod import split_sum
-from tgcore.uop.node import UOp, to_sint
+from tgcore.uop.node import UOp
 from tgcore.uop.ops import AxisType, GroupOp, Ops
 from tgcore.uop.symbolic import simplify, split_valid
 
@@ -32,7 +31,7 @@ _GATHER_COST = 1.0
 _VECTOR_COST = 1.0
 
 
-def optimize_by_hand(kernel: Kernel) -> None:
+def optimize_for_vectors(kernel: Kernel) -> None:
     """Applies the default moves."""
     if kernel.target.vector_bytes:
         _vectorize(kernel)
@@ -42,19 +41,6 @@ def optimize_by_hand(kernel: Kernel) -> None:
         _unroll(kernel)
     if kernel.target.threads > 1:
         _share_among_threads(kernel)
-
-
-def _try(kernel: Kernel, opt: Opt) -> bool:
-    try:
-        kernel.apply(opt)
-    except KernelOptError:
-        return False
-    return True
-
-
-def _static_size(r: UOp) -> int | None:
-    size = to_sint(r.src[0])
-    return size if isinstance(size, int) else None
 
 
 def _widest_lanes(kernel: Kernel) -> int:
@@ -74,7 +60,7 @@ def _vectorize(kernel: Kernel) -> None:
     best: tuple[float, int, int, int] | None = None
     lanes = _widest_lanes(kernel)
     for axis, r in enumerate(kernel.ranges):
-        size = _static_size(r)
+        size = static_size(r)
         if size is None or size < 2 or not _may_be_lanes(kernel, r):
             continue
         cost, width = _cost_as_lanes(kernel, r, size, lanes)
@@ -97,12 +83,12 @@ def _may_be_lanes(kernel: Kernel, r: UOp) -> bool:
 
 def _upcast_or_unroll(kernel: Kernel, axis: int, width: int) -> None:
     r = kernel.ranges[axis]
-    size = _static_size(r)
+    size = static_size(r)
     assert size is not None
-    if size % width and not _try(kernel, Opt(OptOps.PADTO, axis, width)):
+    if size % width and not try_move(kernel, Opt(OptOps.PADTO, axis, width)):
         return
     op = OptOps.UNROLL if r.axis_type is AxisType.REDUCE else OptOps.UPCAST
-    _try(kernel, Opt(op, axis, width))
+    try_move(kernel, Opt(op, axis, width))
 
 
 def _width_for(size: int, lanes: int, masked: bool) -> int:
@@ -125,7 +111,7 @@ def _cost_as_lanes(kernel: Kernel, r: UOp, size: int, lanes: int) -> tuple[float
     waste = steps * width / size
     total = 0.0
     for access in kernel.indices:
-        stride = _stride_in_lanes(split_valid(access.src[1])[1], r, width)
+        stride = stride_in_lanes(split_valid(access.src[1])[1], r, width)
         if stride == 0:
             total += 0.25 / width
         elif stride == 1:
@@ -138,7 +124,7 @@ def _cost_as_lanes(kernel: Kernel, r: UOp, size: int, lanes: int) -> tuple[float
     return (total * waste + horizontal, width)
 
 
-def _stride_in_lanes(index: UOp, r: UOp, width: int) -> int | None:
+def stride_in_lanes(index: UOp, r: UOp, width: int) -> int | None:
     """The stride along the innermost `width` steps of a range."""
     size = r.vmax + 1
     if r not in index.ranges or size == width or size % width:
@@ -165,7 +151,7 @@ def _cost_of_scalars(kernel: Kernel) -> float:
 def _copies(kernel: Kernel) -> int:
     """How many copies of its body the moves so far make, lanes not counted."""
     spread = [r for r in kernel.ranges if r.axis_type in (AxisType.UPCAST, AxisType.UNROLL)]
-    sizes = sorted((_static_size(r) or 1 for r in spread), reverse=True)
+    sizes = sorted((static_size(r) or 1 for r in spread), reverse=True)
     lanes = _lanes_of(kernel)
     total = functools.reduce(lambda a, b: a * b, sizes, 1)
     return max(1, total // max(1, lanes))
@@ -189,7 +175,7 @@ def _tile(kernel: Kernel) -> None:
             return
         axis, amount = choice
         tiled.add(kernel.ranges[axis].arg[:-1])
-        if not _try(kernel, Opt(OptOps.UPCAST, axis, amount)):
+        if not try_move(kernel, Opt(OptOps.UPCAST, axis, amount)):
             return
 
 
@@ -205,7 +191,7 @@ def _best_tile_axis(
     inside = [n for n in kernel.reduces[0].toposort() if n.op is Ops.INDEX]
     upcast = {r for r in kernel.ranges if r.axis_type is AxisType.UPCAST}
     for axis, r in enumerate(kernel.ranges):
-        size = _static_size(r)
+        size = static_size(r)
         if r.axis_type is not AxisType.LOOP or r not in kernel.store_ranges or size is None:
             continue
         if r.arg[:-1] in tiled:
@@ -257,10 +243,10 @@ def _widen_rows(kernel: Kernel) -> None:
     if len(kernel.reduces) != 1 or _is_horizontal(kernel) or _copies(kernel) > 1:
         return
     axis = _lanes_axis(kernel)
-    size = None if axis is None else _static_size(kernel.ranges[axis])
+    size = None if axis is None else static_size(kernel.ranges[axis])
     for amount in (_ROW_VECTORS, _ROW_VECTORS // 2):
         if size is not None and size % amount == 0 and size // amount >= kernel.target.threads:
-            _try(kernel, Opt(OptOps.UPCAST, axis, amount))
+            try_move(kernel, Opt(OptOps.UPCAST, axis, amount))
             return
 
 
@@ -274,11 +260,11 @@ def _transpose_blocks(kernel: Kernel) -> None:
     ]
     for access in strided:
         for axis, r in enumerate(kernel.ranges):
-            size = _static_size(r)
+            size = static_size(r)
             if r.axis_type is not AxisType.LOOP or size is None or _terms(access).get(r) != 1:
                 continue
             for amount in _BLOCK_SIZES:
-                if size % amount == 0 and _try(kernel, Opt(OptOps.UPCAST, axis, amount)):
+                if size % amount == 0 and try_move(kernel, Opt(OptOps.UPCAST, axis, amount)):
                     return
 
 
@@ -292,18 +278,18 @@ def _unroll(kernel: Kernel) -> None:
         if not axes:
             return
         axis = axes[-1]
-        size = _static_size(kernel.ranges[axis])
+        size = static_size(kernel.ranges[axis])
         if size is None or size > _SHORT_REDUCE or size * _copies(kernel) > _MOST_COPIES:
             break
-        if not _try(kernel, Opt(OptOps.UNROLL, axis, 0)):
+        if not try_move(kernel, Opt(OptOps.UNROLL, axis, 0)):
             break
     axes = kernel.axes(AxisType.REDUCE)
     if not axes:
         return
-    size = _static_size(kernel.ranges[axes[-1]])
+    size = static_size(kernel.ranges[axes[-1]])
     for amount in (4, 2):
         if size is not None and size % amount == 0 and _copies(kernel) * amount <= 32:
-            _try(kernel, Opt(OptOps.UNROLL, axes[-1], amount))
+            try_move(kernel, Opt(OptOps.UNROLL, axes[-1], amount))
             return
 
 
@@ -327,9 +313,9 @@ def _share_among_threads(kernel: Kernel) -> None:
         return
     limit = min(limit, _work(kernel) // _WORTH_A_THREAD)
     for axis in kernel.axes(AxisType.LOOP):
-        size = _static_size(kernel.ranges[axis])
+        size = static_size(kernel.ranges[axis])
         if size is None:
             continue
         for threads in range(min(limit, size), 1, -1):
-            if size % threads == 0 and _try(kernel, Opt(OptOps.THREAD, axis, threads)):
+            if size % threads == 0 and try_move(kernel, Opt(OptOps.THREAD, axis, threads)):
                 return
