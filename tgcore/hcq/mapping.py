@@ -7,6 +7,7 @@ closed their place is reserved again.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import threading
@@ -105,13 +106,22 @@ def allocate(nbytes: int, address: int = 0) -> Mapping:
     return Mapping(_map(address, nbytes, protection, flags, -1, 0), nbytes, reserved=bool(address))
 
 
+_reserved: Final[list[tuple[int, int]]] = []
+
+
 def reserve(address: int, nbytes: int) -> None:
-    """Nobody else in this process gets addresses in this range. Raises OSError if it is in use."""
+    """Addresses that nobody else in this process gets; for good, and as often as one likes.
+
+    Raises OSError if something is there already.
+    """
+    if any(start <= address and address + nbytes <= end for start, end in _reserved):
+        return
     flags = _anonymous() | _NORESERVE | _FIXED_NOREPLACE
     found = _map(address, nbytes, _NO_ACCESS, flags, -1, 0)
     if found != address:  # a kernel before 4.17 takes the flag for a hint
         _libc.munmap(_ffi.cast("void *", found), nbytes)
-        raise OSError(f"the addresses from {address:#x} on are in use")
+        raise OSError(errno.EEXIST, f"the addresses from {address:#x} on are in use")
+    _reserved.append((address, address + nbytes))
 
 
 _lock = threading.Lock()

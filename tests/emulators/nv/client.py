@@ -18,7 +18,7 @@ from tgcore.hcq.mapping import Mapping, reserve
 
 _ffi = FFI()
 POOL = 0x10_0000_0000  # CPU-visible, identity mapped
-POOL_BYTES = 64 << 20
+POOL_BYTES = 64 << 30  # the same range as the plugin's: both may be in one process
 LOCAL_WINDOW, SHARED_WINDOW = 0xFF00_0000, 0x4_0000_0000
 CONTEXT_WINDOW = 0x8_0000_0000
 VIDEO = 0x20_0000_0000  # GPU only

@@ -61,7 +61,7 @@ class CodeRegistry:
         in the blocks of any of them.
         """
         old = self._known.get(code)
-        if old is None or _most_threads(old) < _most_threads(kernel):
+        if old is None or _most_threads(old) <= _most_threads(kernel):
             self._known[code] = kernel
 
     @property

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _lock: Final = threading.Lock()
 _sessions: Final[dict[FileSystem, Session]] = {}
-_reserved: list[int] = []
 
 
 @dataclass(frozen=True)
@@ -134,9 +133,7 @@ class Session:
 
 
 def _reserve_host_range() -> None:
-    """The host's part of the address space is reserved once, and for good."""
-    if _reserved and _reserved[0] == os.getpid():
-        return
+    """What the host sees has the same addresses for GPU and host."""
     start, end = HOST_RANGE
     try:
         reserve(start, end - start)
@@ -145,7 +142,6 @@ def _reserve_host_range() -> None:
             "the GPU's address range is not free in this process", "", str(error),
             "lift limits of address space (ulimit -v)",
         ) from None  # fmt: skip
-    _reserved[:] = [os.getpid()]
 
 
 def join(files: FileSystem) -> Session:
