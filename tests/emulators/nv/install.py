@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from tg_nv import plugin
+from tg_nv.languages.nvrtc import NVRTCCompiler
 
 from tests.emulators.nv.profiles import Profile
 from tests.emulators.nv.system import FakeSystem
-from tg_nv import plugin
-from tg_nv.languages.nvrtc import NVRTCCompiler
 from tgcore.helpers import Context
 from tgcore.runtime.device import Device
-
 
 _compiled: dict[bytes, str] = {}  # programs of this process, which it may keep in memory
 
