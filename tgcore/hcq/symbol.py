@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, unsafe_hash=True)  # never changed; frozen ones take long to make
 class Symbol:
     """(((value of `name`) + add) >> shift & mask) << left | bits
 
@@ -28,20 +28,21 @@ class Symbol:
 
     def place(self, low: int, width: int, bits: int = 0) -> Symbol:
         """The lowest `width` bits of the symbol, from bit `low` of a word that has other `bits`."""
-        return replace(self, mask=self.mask & ((1 << width) - 1), left=low, bits=bits)
+        mask = self.mask & ((1 << width) - 1)
+        return Symbol(self.name, self.add, self.shift, mask, low, bits)
 
     def __add__(self, amount: int) -> Symbol:
         if self.shift or self.mask != -1:
             raise ValueError("add to a symbol before it is split into parts")
-        return replace(self, add=self.add + amount)
+        return Symbol(self.name, self.add + amount)
 
     def __rshift__(self, amount: int) -> Symbol:
         if self.mask != -1:
             raise ValueError("shift a symbol before it is masked")
-        return replace(self, shift=self.shift + amount)
+        return Symbol(self.name, self.add, self.shift + amount)
 
     def __and__(self, mask: int) -> Symbol:
-        return replace(self, mask=self.mask & mask)
+        return Symbol(self.name, self.add, self.shift, self.mask & mask, self.left, self.bits)
 
 
 Value = int | Symbol

@@ -38,6 +38,7 @@ _STACK_TOP: Final = (1 << 24) - _RESERVED_STACK
 _CTA_GRID: Final = 2  # type of descriptor
 _SYSTEM_BARRIER: Final = 1  # at the end of a grid, what it wrote is seen by all
 _ANY_GROUP: Final = 0x1F
+_SIZES_KEPT: Final = 16  # launch sizes whose templates a program keeps
 
 
 def _round_up(value: int, unit: int) -> int:
@@ -71,7 +72,7 @@ class NVProgram(HCQProgram):
         self.code = device.upload(self.cubin.image, self.cubin.relocated)
         weakref.finalize(self, device.allocator.free, self.code, len(self.cubin.image))
         self._template = self._make_template()
-        self._checked: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
+        self._by_size: dict[tuple[tuple[int, int, int], tuple[int, int, int]], array[int]] = {}
 
     # *** limits ***
 
@@ -90,8 +91,6 @@ class NVProgram(HCQProgram):
 
     def check_launch(self, grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """DeviceError if the kernel cannot run with these sizes."""
-        if (grid, block) in self._checked:
-            return
         kernel, threads = self.kernel, block[0] * block[1] * block[2]
         most = min(MOST_THREADS, kernel.most_threads)
         for what, sizes, limits in (("grid", grid, MOST_GRID), ("block", block, MOST_BLOCK)):
@@ -106,7 +105,6 @@ class NVProgram(HCQProgram):
         if registers > REGISTERS:
             why = f"{threads} threads of {kernel.registers} registers do not fit in {REGISTERS}"
             raise self._refused(why, "use smaller blocks")
-        self._checked.add((grid, block))
 
     def _refused(self, why: str, fix: str) -> DeviceError:
         return DeviceError(
@@ -180,31 +178,46 @@ class NVProgram(HCQProgram):
     def write_launch(
         self,
         data: Words,
-        place: Value,
+        place: Symbol,
         args: Sequence[Value],
         global_size: Sequence[Value],
         local_size: Sequence[Value],
     ) -> None:
         """Append descriptor and constant bank of a launch; they will be at `place`."""
-        start, words = len(data.words), data.words
-        words.extend(self._template)
-        block = self._known(local_size)
-        if not any(isinstance(size, Symbol) for size in global_size):
-            self.check_launch(tuple(global_size), block)  # type: ignore[arg-type]
-        layout, bank = self.layout, start + _QMD_WORDS
-        for axis, name in enumerate(("width", "height", "depth")):
-            layout.place(data, start, f"cta_raster_{name}", global_size[axis])
-            data.put(bank + self.architecture.bank.grid // 4 + axis, global_size[axis])
-            layout.place(data, start, f"cta_thread_dimension{axis}", block[axis])
-            words[bank + self.architecture.bank.block // 4 + axis] = block[axis]
-        layout.place_address(data, start, "constant_buffer_addr", "_0", place + SLOT_BYTES)
-        self._write_args(data, bank + self.kernel.param_base // 4, args)
+        start = len(data.words)
+        x, y, z = global_size
+        symbolic = isinstance(x, Symbol) or isinstance(y, Symbol) or isinstance(z, Symbol)
+        grid = (1, 1, 1) if symbolic else (x, y, z)
+        data.words.extend(self._sized(grid, tuple(local_size)))  # type: ignore[arg-type]
+        if symbolic:
+            self._place_grid(data, start, global_size)
+        self.layout.place_address(data, start, "constant_buffer_addr", "_0", place + SLOT_BYTES)
+        self._write_args(data, start + _QMD_WORDS + self.kernel.param_base // 4, args)
 
-    def _known(self, local_size: Sequence[Value]) -> tuple[int, int, int]:
-        x, y, z = local_size
-        if isinstance(x, Symbol) or isinstance(y, Symbol) or isinstance(z, Symbol):
+    def _sized(self, grid: tuple[int, int, int], block: tuple[int, int, int]) -> array[int]:
+        """The template with these sizes, which are checked when they are new."""
+        found = self._by_size.get((grid, block))
+        if found is not None:
+            return found
+        if any(isinstance(size, Symbol) for size in block):
             raise self._refused("the size of its blocks depends on a variable", "use NOLOCALS")
-        return x, y, z
+        self.check_launch(grid, block)
+        words = _TemplateWords()
+        words.words.extend(self._template)
+        self._place_grid(words, 0, grid)
+        for axis, size in enumerate(block):
+            self.layout.place(words, 0, f"cta_thread_dimension{axis}", size)
+            words.words[_QMD_WORDS + self.architecture.bank.block // 4 + axis] = size
+        if len(self._by_size) >= _SIZES_KEPT:
+            self._by_size.clear()
+        self._by_size[grid, block] = words.words
+        return words.words
+
+    def _place_grid(self, data: Words, start: int, grid: Sequence[Value]) -> None:
+        bank = start + _QMD_WORDS + self.architecture.bank.grid // 4
+        for axis, name in enumerate(("width", "height", "depth")):
+            self.layout.place(data, start, f"cta_raster_{name}", grid[axis])
+            data.put(bank + axis, grid[axis])
 
     def _write_args(self, data: Words, base: int, args: Sequence[Value]) -> None:
         params = self.kernel.params

@@ -20,6 +20,7 @@ from tgcore.hcq.program import HCQProgram
 from tgcore.hcq.queue import NO_VALUES, HWQueue, Words
 from tgcore.hcq.signal import MemorySignal, Signal
 from tgcore.hcq.symbol import Symbol, Value
+from tgcore.helpers import ContextVar
 
 if TYPE_CHECKING:
     from tg_nv.device import NVDevice
@@ -31,6 +32,27 @@ SIGNAL_BYTES: Final = 64  # a line of the host's cache of its own
 _TIME_OFFSET: Final = 16
 
 _COPY_AT_ONCE: Final = 1 << 31
+
+# words that are the same in all queues
+_SEMAPHORE: Final = m.header(HOST.SEM_ADDR_LO, 5)
+_EXECUTE: Final = HOST.SEM_EXECUTE.word
+_ACQUIRE: Final = _EXECUTE(operation=Semaphore.ACQUIRE_GREATER_OR_EQUAL, switch=1, payload_64=1)
+_RELEASE: Final = _EXECUTE(operation=Semaphore.RELEASE, wait_for_idle=1, payload_64=1)
+_TIMED_RELEASE: Final = _EXECUTE(
+    operation=Semaphore.RELEASE, wait_for_idle=1, payload_64=1, timestamp=1
+)
+_WAIT_FOR_IDLE: Final = m.header(COMPUTE.WAIT_FOR_IDLE, 1)
+_INVALIDATE: Final = m.header(COMPUTE.INVALIDATE_SHADER_CACHES_NO_WFI, 1)
+_ALL_CACHES: Final = COMPUTE.INVALIDATE_SHADER_CACHES_NO_WFI.word(
+    instruction=1, global_data=1, constant=1
+)
+_LAUNCH: Final = m.header(COMPUTE.SEND_PCAS_A, 1)
+_SCHEDULE: Final = m.header(COMPUTE.SEND_SIGNALING_PCAS2_B, 1)
+_SCHEDULE_NOW: Final = COMPUTE.SEND_SIGNALING_PCAS2_B.word(action=m.PCAS_SCHEDULE)
+
+NV_CHAIN = ContextVar(
+    "NV_CHAIN", 1, "0 has each launch sent by itself, not chained to the one before it"
+)
 
 
 class NVSignal(MemorySignal):
@@ -78,32 +100,23 @@ class NVQueue(HWQueue["NVDevice"]):
         """Write methods at consecutive addresses."""
         self.push(m.header(first, len(values)), *values)
 
-    def _semaphore(self, address: int, value: Value, **fields: int) -> None:
-        self._methods(
-            HOST.SEM_ADDR_LO,
-            address & 0xFFFF_FFFF,
-            address >> 32,
-            value & 0xFFFF_FFFF,
-            value >> 32,
-            HOST.SEM_EXECUTE.word(payload_64=1, **fields),
-        )
+    def _semaphore(self, address: int, value: Value, execute: Value) -> None:
+        low = 0xFFFF_FFFF
+        self.push(_SEMAPHORE, address & low, address >> 32, value & low, value >> 32, execute)
 
     def signal(self, signal: Signal, value: Value) -> Self:
         self.begin()
-        self._semaphore(signal.address, value, operation=Semaphore.RELEASE, wait_for_idle=1)
+        self._semaphore(signal.address, value, _RELEASE)
         return self
 
     def wait(self, signal: Signal, value: Value) -> Self:
         self.begin()
-        operation = Semaphore.ACQUIRE_GREATER_OR_EQUAL
-        self._semaphore(signal.address, value, operation=operation, switch=1)
+        self._semaphore(signal.address, value, _ACQUIRE)
         return self
 
     def timestamp(self, signal: Signal) -> Self:
         self.begin()
-        address = signal.timestamp_address
-        release = {"operation": Semaphore.RELEASE, "wait_for_idle": 1, "timestamp": 1}
-        self._semaphore(address, 0, **release)
+        self._semaphore(signal.timestamp_address, 0, _TIMED_RELEASE)
         return self
 
     # *** submission ***
@@ -177,18 +190,14 @@ class ComputeQueue(NVQueue):
     def __init__(self) -> None:
         super().__init__()
         self._barrier_due = False
-        self._chain: tuple[int, HCQProgram] | None = None  # the last launch, if nothing followed
+        self._chain: int | None = None  # the last launch's descriptor, if nothing followed it
 
     def begin(self) -> None:
         """A command that is no launch: what was put off is written."""
         self._chain = None
         if self._barrier_due:
             self._barrier_due = False
-            self._methods(COMPUTE.WAIT_FOR_IDLE, 0)
-            everything = COMPUTE.INVALIDATE_SHADER_CACHES_NO_WFI.word(
-                instruction=1, global_data=1, constant=1
-            )
-            self._methods(COMPUTE.INVALIDATE_SHADER_CACHES_NO_WFI, everything)
+            self.push(_WAIT_FOR_IDLE, 0, _INVALIDATE, _ALL_CACHES)
         super().begin()
 
     def memory_barrier(self) -> Self:
@@ -205,20 +214,18 @@ class ComputeQueue(NVQueue):
         from tg_nv.program import NVProgram
 
         assert isinstance(program, NVProgram)
-        previous, follows = self._chain, self._chain is not None and self._barrier_due
-        if not follows:
+        previous = self._chain if self._barrier_due and NV_CHAIN else None
+        if previous is None:
             self.begin()
         self._barrier_due = False
         start = len(self.data.words)
         place = _DATA + 4 * start
         program.write_launch(self.data, place, args, global_size, local_size)
-        if follows and previous is not None:
-            program.layout.chain(self.data, previous[0], place)
+        if previous is not None:
+            program.layout.chain(self.data, previous, place)
         else:
-            self._methods(COMPUTE.SEND_PCAS_A, place >> 8)
-            action = COMPUTE.SEND_SIGNALING_PCAS2_B.word(action=m.PCAS_SCHEDULE)
-            self._methods(COMPUTE.SEND_SIGNALING_PCAS2_B, action)
-        self._chain = (start, program)
+            self.push(_LAUNCH, place >> 8, _SCHEDULE, _SCHEDULE_NOW)
+        self._chain = start
         return self
 
     def copy(self, dest: Value, source: Value, nbytes: Value) -> Self:
