@@ -339,7 +339,7 @@ def test_the_items_of_a_group_share_local_memory() -> None:
 
 
 def test_local_memory_without_a_barrier_is_read_too_early() -> None:
-    with pytest.raises(UninitializedError, match=r"local memory s\[1\] is read"):
+    with pytest.raises(DataRaceError, match=r"local memory s\[0\]: item 7 reads what another one"):
         run_program(shared_sum(with_barrier=False), {0: np.zeros(8, np.int32)})
 
 
@@ -409,7 +409,7 @@ def test_threads_that_touch_what_others_write_are_found(index: str) -> None:
         out = UOp(Ops.DEFINE_GLOBAL, dtypes.int32.ptr(4), (), 3)
         value = UOp(Ops.INDEX, out.dtype, (out, zero)).load()
         linear = listed(UOp(Ops.INDEX, out.dtype, (out, thread)).store(value))
-    with pytest.raises(DataRaceError, match="work group 1"):
+    with pytest.raises(DataRaceError, match=r"work group [01]"):
         run_program(linear, {3: np.zeros(4, np.int32)})
 
 

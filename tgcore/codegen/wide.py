@@ -25,9 +25,14 @@ def widen_accesses(ast: UOp, target: Target) -> UOp:
     """The kernel with vectors in memory."""
     if not target.memory_widths or target.vector_bytes:
         return ast
-    nodes = list(ast.toposort())
+    while (wider := _widen_loads(ast, target)) is not ast:
+        ast = wider  # and then the loads inside of those that were replaced
+    return _widen_stores(ast, target)
+
+
+def _widen_loads(ast: UOp, target: Target) -> UOp:
     table: dict[UOp, UOp] = {}
-    for row, factors in _rows([n for n in nodes if n.op is Ops.LOAD], {}):
+    for row, factors in _rows([n for n in ast.toposort() if n.op is Ops.LOAD], {}):
         for first, width in _vectors(row, factors, target):
             load = row[first]
             vector = load.replace(
@@ -35,9 +40,7 @@ def widen_accesses(ast: UOp, target: Target) -> UOp:
                 src=(load.src[0], *(s.broadcast(width) for s in load.src[1:])),
             )
             table.update({row[first + k]: vector.gep(k) for k in range(width)})
-    if table:
-        ast = ast.substitute(table)
-    return _widen_stores(ast, target)
+    return ast.substitute(table) if table else ast
 
 
 def _widen_stores(ast: UOp, target: Target) -> UOp:

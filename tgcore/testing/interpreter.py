@@ -12,15 +12,17 @@ was rendered or compiled wrongly. It also proves for the inputs given that
 - the work items of a group meet at the same barriers (`BarrierError`),
 - every node is computed before it is used, in its own loop or around it (`InterpreterError`).
 
-Work groups run one after another. The items of a group run in turns, each up to the next barrier or
-matrix instruction, which the lanes of a warp carry out together.
+The work items of many work groups run side by side, node by node: a value is an array with a row
+for each item (or one row, where it is the same for all) and a column for each lane. On a device
+what no barrier orders may come in another order; where that matters, it is a race. The lanes of a
+warp carry out matrix instructions together.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -115,95 +117,120 @@ def run_program(
 
 # *** memory ***
 
+_NOBODY: Final = -1
+_FAR: Final = np.iinfo(np.int32).max
+
+
+class _Visitors:
+    """Who touched each element: the least and the greatest number."""
+
+    def __init__(self, size: int) -> None:
+        self.least = np.full(size, _FAR, np.int32)
+        self.greatest = np.full(size, _NOBODY, np.int32)
+
+    def add(self, where: Lanes, who: Lanes) -> None:
+        """These touch elements."""
+        np.minimum.at(self.least, where, who)
+        np.maximum.at(self.greatest, where, who)
+
+    def others(self, where: Lanes, who: Lanes) -> Lanes:
+        """Whether elements were touched by others than these."""
+        greatest = self.greatest[where]
+        return np.asarray((greatest != _NOBODY) & ((greatest != who) | (self.least[where] != who)))
+
+    def forget(self) -> None:
+        """Nobody touched anything."""
+        self.least.fill(_FAR)
+        self.greatest.fill(_NOBODY)
+
 
 class _Memory:
-    """Elements that can be read and written, and notes of who did."""
+    """Elements that can be read and written, and notes of who did.
+
+    `copies` is None for memory that all items share; else it says for each item which of the
+    copies is its own. `items` and `groups` are the numbers of all items and of their groups.
+    """
 
     def __init__(self, node: UOp, data: Lanes, name: str) -> None:
-        self.node, self.data, self.name = node, data, name
+        self.node, self.name = node, name
         self.lanes: int = node.dtype.base.count  # of the elements that an index counts
         self.is_global = node.dtype.addrspace is AddrSpace.GLOBAL
         self.is_shared = node.dtype.addrspace is not AddrSpace.REG
+        self.size = data.size
+        self.copies: Lanes | None = None
+        self._hold(data)
+
+    def _hold(self, data: Lanes) -> None:
+        self.data = data
         self.read = np.zeros(data.size, bool)
         self.written = np.zeros(data.size, bool)
-        # who touched an element last: see `_Visit`
-        self.reader = np.full(data.size, _NOBODY)
-        self.writer = np.full(data.size, _NOBODY)
+        # by group: as long as the program runs; by item: since the last barrier
+        self.readers: dict[str, _Visitors] = {}
+        self.writers: dict[str, _Visitors] = {}
+        if self.is_shared:
+            for kind in ("work group", "item") if self.is_global else ("item",):
+                self.readers[kind] = _Visitors(data.size)
+                self.writers[kind] = _Visitors(data.size)
 
-    def load(self, where: Lanes, visit: _Visit, node: UOp) -> Lanes:
-        """The elements at these places."""
-        self._check(where, node)
+    def with_copies(self, copies: Lanes) -> _Memory:
+        """New memory of this kind, a copy for each of these numbers."""
+        new = _Memory(self.node, self.data[: self.size], self.name)
+        new.copies = copies
+        new._hold(np.zeros(self.size * (int(copies.max()) + 1), self.data.dtype))
+        return new
+
+    def load(self, where: Lanes, who: Mapping[str, Lanes], node: UOp) -> Lanes:
+        """The elements at these places, each for one item."""
+        where = self._checked(where, who["row"], node)
         if not self.is_global and not self.written[where].all():
-            place = where[~self.written[where]][0]
+            self._check_visitors(self.writers, where, who, node, "reads what another one writes")
+            place = where[~self.written[where]][0] % self.size
             raise UninitializedError(f"{self.name}[{place}] is read but was never written", node)
         if self.is_shared:
-            self._check_others(self.writer, where, visit, node, "reads what another one writes")
+            self._check_visitors(self.writers, where, who, node, "reads what another one writes")
             self.read[where] = True
-            self.reader[where] = visit.joined(self.reader[where])
+            for kind, visitors in self.readers.items():
+                visitors.add(where, who[kind])
         return self.data[where]
 
-    def store(self, where: Lanes, values: Lanes, visit: _Visit, node: UOp) -> None:
-        """Write these elements."""
-        self._check(where, node)
+    def store(self, where: Lanes, values: Lanes, who: Mapping[str, Lanes], node: UOp) -> None:
+        """Write these elements, each by one item."""
+        where = self._checked(where, who["row"], node)
         if self.is_shared:
-            self._check_others(self.writer, where, visit, node, "writes what another one writes")
-            self._check_others(self.reader, where, visit, node, "writes what another one reads")
-            self.writer[where] = visit.code
+            for kind, visitors in self.writers.items():
+                visitors.add(where, who[kind])
+            self._check_visitors(self.writers, where, who, node, "writes what another one writes")
+            self._check_visitors(self.readers, where, who, node, "writes what another one reads")
         self.written[where] = True
         self.data[where] = values
 
-    def _check(self, where: Lanes, node: UOp) -> None:
-        bad = where[(where < 0) | (where >= self.data.size)]
+    def _checked(self, where: Lanes, row: Lanes, node: UOp) -> Lanes:
+        bad = where[(where < 0) | (where >= self.size)]
         if bad.size:
-            index, size = int(bad[0]) // self.lanes, self.data.size // self.lanes
+            index, size = int(bad[0]) // self.lanes, self.size // self.lanes
             raise OutOfBoundsError(f"{self.name}[{index}] does not exist: its size is {size}", node)
+        return where if self.copies is None else where + self.copies[row] * self.size
 
-    def _check_others(
-        self, touched: Lanes, where: Lanes, visit: _Visit, node: UOp, what: str
+    def _check_visitors(
+        self,
+        visitors: Mapping[str, _Visitors],
+        where: Lanes,
+        who: Mapping[str, Lanes],
+        node: UOp,
+        what: str,
     ) -> None:
-        others = visit.conflicts(touched[where])
-        if others.any():
-            place, other = where[others][0], touched[where][others][0]
-            who = visit.name(int(other))
-            raise DataRaceError(f"{self.name}[{place}]: {who} {what}", node)
+        for kind, known in visitors.items():
+            others = known.others(where, who[kind])
+            if others.any():
+                place, number = where[others].max() % self.size, who[kind][others].max()
+                text = f"{self.name}[{place}]: {kind} {number} {what}"
+                raise DataRaceError(text, node)
 
-
-_NOBODY: Final = -1
-_SEVERAL: Final = -2  # work groups
-_ITEMS: Final = 1 << 12  # more than a work group has
-_BARRIERS: Final = 1 << 24
-
-
-class _Visit:
-    """An item of a work group between two barriers, as a number: what it writes, others may touch
-    after the next barrier, and other groups never."""
-
-    def __init__(self, group: int, barriers: int, item: int) -> None:
-        self.group, self.barriers, self.item = group, barriers, item
-        self.together = (group * _BARRIERS + barriers) * _ITEMS
-        self.code = self.together + item
-
-    def after_barrier(self) -> _Visit:
-        """The same item, later."""
-        return _Visit(self.group, self.barriers + 1, self.item)
-
-    def conflicts(self, others: Lanes) -> Lanes:
-        """Which of those that touched elements before may do so at the same time."""
-        elsewhere = others // (_ITEMS * _BARRIERS) != self.group
-        beside = (others // _ITEMS == self.together // _ITEMS) & (others != self.code)
-        return np.asarray((others != _NOBODY) & (elsewhere | beside))
-
-    def joined(self, others: Lanes) -> Lanes:
-        """Who read elements, now that this one does too."""
-        elsewhere = (others != _NOBODY) & (others // (_ITEMS * _BARRIERS) != self.group)
-        several = np.where(self.conflicts(others), self.together + _ITEMS - 1, self.code)
-        return np.where(elsewhere, _SEVERAL, several)
-
-    def name(self, other: int) -> str:
-        """Who this one is, told from the other one."""
-        if other // (_ITEMS * _BARRIERS) != self.group:
-            return f"work group {self.group}"
-        return f"item {self.item} of work group {self.group}"
+    def barrier(self) -> None:
+        """What was touched before may be touched by other items of the group."""
+        for visitors in (self.readers, self.writers):
+            if "item" in visitors:
+                visitors["item"].forget()
 
 
 def _parameter(node: UOp, buffers: Mapping[int, NDArray[Any]]) -> _Memory:
@@ -231,6 +258,9 @@ def _own_memory(node: UOp) -> _Memory:
 
 # *** running ***
 
+# items that run side by side: more groups come later
+_MOST_ITEMS: Final = 1 << 14
+
 
 class _Run:
     """One run of a program: its memory, and what was counted so far."""
@@ -250,21 +280,18 @@ class _Run:
         self.counts = Counts()
 
     def run(self) -> Counts:
-        """All work groups, one after another."""
+        """All work groups."""
         sizes = {n.arg: self._launch_size(n) for n in self.program if n.op is Ops.SPECIAL}
         # the fastest axis last
         specials = {name: sizes[name] for name in sorted(sizes, reverse=True)}
         groups = {name: size for name, size in specials.items() if not name.startswith("l")}
         items = {name: size for name, size in specials.items() if name.startswith("l")}
-        for number, group in enumerate(_positions(groups)):
-            shared = {n: _own_memory(n) for n in self.program if n.op is Ops.DEFINE_LOCAL}
-            known = {**self.parameters, **shared}
-            _in_turns(
-                [
-                    _Item(self, known, {**group, **item}, number, place)
-                    for place, item in enumerate(_positions(items))
-                ]
-            )
+        count, each = math.prod(groups.values()), math.prod(items.values())
+        at_once = max(1, _MOST_ITEMS // each)
+        for first in range(0, count, at_once):
+            numbers = np.arange(first * each, min(first + at_once, count) * each)
+            places = {**_positions(groups, numbers // each), **_positions(items, numbers % each)}
+            _Items(self, places, numbers, each).run()
         for memory in self.parameters.values():
             number, size = memory.node.arg, memory.data.dtype.itemsize
             if memory.read.any():
@@ -273,10 +300,6 @@ class _Run:
                 self.counts.written[number] = int(memory.written.sum()) * size
         return self.counts
 
-    def count_matrix_instruction(self, node: UOp) -> None:
-        """One item's share of it."""
-        self.counts.ops += node.arg.operations // node.arg.threads
-
     def _launch_size(self, node: UOp) -> int:
         missing = [v for v in node.src[0].variables() if v.arg[0] not in self.variables]
         if missing:
@@ -284,65 +307,35 @@ class _Run:
         return infer(node.src[0], self.variables)
 
 
-def _positions(sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    for place in itertools.product(*(range(size) for size in sizes.values())):
-        yield dict(zip(sizes, place))
-
-
-def _in_turns(items: list[_Item]) -> None:
-    """The items of a group, each up to its next barrier, until all are done."""
-    running = [item.run() for item in items]
-    answers: list[Lanes | None] = [None] * len(items)
-    while running:
-        waiting = [_advance(run, answer) for run, answer in zip(running, answers)]
-        found = next((node for node in waiting if node is not None), None)
-        if found is None:
-            return
-        if any(node is not found for node in waiting):
-            raise BarrierError("some items of the group wait at a barrier, others do not", found)
-        if found.op is Ops.WMMA:
-            answers = _matrix_instruction(found, items)
-        else:
-            answers = [None] * len(items)
-            for item in items:
-                item.visit = item.visit.after_barrier()
-
-
-def _advance(run: Generator[UOp, Lanes | None], answer: Lanes | None) -> UOp | None:
-    try:
-        return run.send(answer)
-    except StopIteration:
-        return None
+def _positions(sizes: Mapping[str, int], numbers: Lanes) -> dict[str, Lanes]:
+    """The position along each axis, the last one the fastest, of boxes with these numbers."""
+    found: dict[str, Lanes] = {}
+    for name in reversed(list(sizes)):
+        found[name] = numbers % sizes[name]
+        numbers = numbers // sizes[name]
+    return found
 
 
 # *** matrix instructions ***
 
 
-def _matrix_instruction(node: UOp, items: list[_Item]) -> list[Lanes | None]:
-    """What each item gets: warp by warp the elements are put where they belong, multiplied, and
-    added up with more digits than they have."""
-    core: TensorCore = node.arg
-    if len(items) % core.threads:
-        raise BarrierError(f"{len(items)} items are no warps of {core.threads} lanes", node)
+def _matrix_instruction(core: TensorCore, operands: Sequence[Lanes]) -> Lanes:
+    """What a warp gets, a row for each lane: the elements are put where they belong, multiplied,
+    and added up with more digits than they have."""
     n, m, k = core.dims
-    results: list[Lanes | None] = []
-    for first in range(0, len(items), core.threads):
-        warp = items[first : first + core.threads]
-        a, b, c = (
-            _assembled(fragment, [item.values[source] for item in warp], shape)
-            for fragment, source, shape in zip(
-                (core.a, core.b, core.c), node.src, ((m, k), (k, n), (m, n))
-            )
+    a, b, c = (
+        _assembled(fragment, lanes, shape)
+        for fragment, lanes, shape in zip(
+            (core.a, core.b, core.c), operands, ((m, k), (k, n), (m, n))
         )
-        if core.mantissa_bits:
-            a, b = (_rounded(x, core.mantissa_bits) for x in (a, b))
-        kind = numpy_type(core.dtype_out)
-        wide = np.float64 if kind.kind not in "iu" else np.int64
-        with np.errstate(all="ignore"):
-            total = (a.astype(wide) @ b.astype(wide) + c.astype(wide)).astype(kind)
-        rows, columns = _places(core.c, core.threads)
-        results += list(total[rows, columns])
-    return results
+    )
+    if core.mantissa_bits:
+        a, b = (_rounded(x, core.mantissa_bits) for x in (a, b))
+    kind = numpy_type(core.dtype_out)
+    wide = np.float64 if kind.kind not in "iu" else np.int64
+    with np.errstate(all="ignore"):
+        total = (a.astype(wide) @ b.astype(wide) + c.astype(wide)).astype(kind)
+    return np.asarray(total[_places(core.c, core.threads)])
 
 
 @functools.cache
@@ -356,9 +349,9 @@ def _places(fragment: Fragment, threads: int) -> tuple[Lanes, Lanes]:
     return rows, columns
 
 
-def _assembled(fragment: Fragment, lanes: list[Lanes], shape: tuple[int, int]) -> Lanes:
-    matrix = np.zeros(shape, lanes[0].dtype)
-    matrix[_places(fragment, len(lanes))] = np.stack(lanes)
+def _assembled(fragment: Fragment, lanes: Lanes, shape: tuple[int, int]) -> Lanes:
+    matrix = np.zeros(shape, lanes.dtype)
+    matrix[_places(fragment, len(lanes))] = lanes
     return matrix
 
 
@@ -406,68 +399,80 @@ class _Values(dict[UOp, Lanes]):
         raise InterpreterError("it is used before, or outside of the loop where, it is made", node)
 
 
-class _Item:
-    """One work item: its position, its registers, and the value of every node so far."""
+class _Items:
+    """The items of some work groups: their positions, and the value of every node so far."""
 
-    def __init__(
-        self,
-        run: _Run,
-        memory: dict[UOp, _Memory],
-        position: Mapping[str, int],
-        group: int,
-        place: int,
-    ) -> None:
-        self.shared, self.memory = run, dict(memory)
-        self.position = position
-        self.visit = _Visit(group, 0, place)
+    def __init__(self, run: _Run, position: Mapping[str, Lanes], numbers: Lanes, each: int) -> None:
+        self.shared, self.position = run, position
+        self.each, self.count = each, len(numbers)  # in a group, in all
+        self.rows = np.arange(self.count)
+        self.who = {"row": self.rows, "item": numbers, "work group": numbers // each}
+        self.memory = dict(run.parameters)
+        for node in run.program:
+            if node.op is Ops.DEFINE_LOCAL:
+                self.memory[node] = _own_memory(node).with_copies(self.rows // each)
         self.values = _Values()
+        # the items that run: in branches, and in loops that are shorter for some
+        self.active = np.ones(self.count, bool)
+        self.around: list[Lanes] = []
 
-    def run(self) -> Generator[UOp, Lanes | None]:
-        """Runs the program; stops at what takes several items and yields it: at each barrier, and
-        at each matrix instruction, whose value is sent."""
+    def run(self) -> None:
+        """Runs the program."""
         program, jumps = self.shared.program, self.shared.jumps
         at = 0
         while at < len(program):
             node = program[at]
             if node.op is Ops.BARRIER:
-                yield node
-            elif node.op is Ops.WMMA:
-                self.shared.count_matrix_instruction(node)
-                value = yield node
-                assert value is not None
-                self.values[node] = value
-            elif node.op is Ops.RANGE and self._number(node.src[0]) < 1:
-                at = jumps[at]
+                self._barrier(node)
             elif node.op is Ops.RANGE:
-                self.values[node] = constant(0, node.dtype)
+                self.values[node] = constant(0, node.dtype)[None]
+                if not self._enter(self.values[node.src[0]] > 0):
+                    at = jumps[at]
             elif node.op is Ops.END:
                 at = self._next_pass(node, at)
             elif node.op is Ops.IF:
-                if not self.values[node.src[0]][0]:
+                if not self._enter(self.values[node.src[0]]):
                     at = jumps[at]
+            elif node.op is Ops.ENDIF:
+                self.active = self.around.pop()
             else:
                 self._execute(node)
             at += 1
 
+    def _enter(self, condition: Lanes) -> bool:
+        """Goes on with those for which it holds, if there are any."""
+        inside = self.active & condition[:, 0]
+        if not inside.any():
+            return False
+        self.around.append(self.active)
+        self.active = inside
+        return True
+
     def _next_pass(self, end: UOp, at: int) -> int:
         """Where to go on at the end of a loop: at its begin, or here when it is done."""
         loop, begin = end.src[1], self.shared.jumps[at]
-        following = self._number(loop) + 1
-        if following < self._number(loop.src[0]):
-            self.values[loop] = constant(following, loop.dtype)
+        following = self.values[loop] + constant(1, loop.dtype)
+        inside = self.active & (following < self.values[loop.src[0]])[:, 0]
+        if inside.any():
+            self.values[loop], self.active = following, inside
             return begin
+        self.active = self.around.pop()
         for node in self.shared.program[begin:at]:
             self.values.pop(node, None)
         return at
 
-    def _number(self, node: UOp) -> int:
-        return int(self.values[node][0])
+    def _barrier(self, node: UOp) -> None:
+        if not self.active.all():
+            raise BarrierError("some items of the group wait at a barrier, others do not", node)
+        for memory in self.memory.values():
+            memory.barrier()
 
     def _execute(self, node: UOp) -> None:
         if node.op in GroupOp.ALU:
             self._count(node)
-            operands = [self.values[s] for s in node.src]
-            self.values[node] = elementwise(node.op, node.dtype, operands)
+            self.values[node] = self._lanewise(
+                node, lambda *operands: elementwise(node.op, node.dtype, operands)
+            )
         elif (rule := _RULES.get(node.op)) is not None:
             value = rule(self, node)
             if value is not None:
@@ -475,8 +480,15 @@ class _Item:
         else:
             raise NotInterpretableError(f"{node.op} cannot be interpreted", node)
 
+    def _lanewise(self, node: UOp, function: Callable[..., Lanes]) -> Lanes:
+        """A function of arrays with one axis, on all lanes of all items."""
+        operands = [self.values[s] for s in node.src]
+        rows = max(len(v) for v in operands)
+        flat = [np.broadcast_to(v, (rows, v.shape[1])).reshape(-1) for v in operands]
+        return function(*flat).reshape(rows, -1)
+
     def _count(self, node: UOp) -> None:
-        work = node.dtype.count * (2 if node.op is Ops.MULACC else 1)
+        work = node.dtype.count * (2 if node.op is Ops.MULACC else 1) * int(self.active.sum())
         if node in self.shared.data_nodes:
             self.shared.counts.ops += work
         else:
@@ -486,35 +498,38 @@ class _Item:
 
     def load(self, node: UOp) -> Lanes:
         """What memory holds; the alternative in lanes whose gate is off."""
-        memory, where = self._place(node.src[0], node.dtype)
-        gate = self._gate(node.src[0], where.size)
-        result = np.zeros(where.size, memory.data.dtype)
-        if not gate.all():
-            result[:] = self.values[node.src[1]]
+        memory, where, gate = self._places(node.src[0], node.dtype)
+        result = np.zeros(where.shape, memory.data.dtype)
+        if len(node.src) > 1:
+            result[:] = self.values[node.src[1]].view(memory.data.dtype)
         if gate.any():
-            result[gate] = memory.load(where[gate], self.visit, node)
+            result[gate] = memory.load(where[gate], self._visitors(gate), node)
         self._count_moved(memory, int(gate.sum()))
         return result.view(numpy_type(node.dtype))
 
     def store(self, node: UOp) -> None:
         """Memory gets the value, in lanes whose gate is on."""
-        value = self.values[node.src[1]]
-        memory, where = self._place(node.src[0], node.src[1].dtype)
-        gate = self._gate(node.src[0], where.size)
+        memory, where, gate = self._places(node.src[0], node.src[1].dtype)
         if gate.any():
-            memory.store(where[gate], value[gate], self.visit, node)
+            value = np.broadcast_to(self.values[node.src[1]], where.shape)
+            memory.store(where[gate], value[gate], self._visitors(gate), node)
         self._count_moved(memory, int(gate.sum()))
 
-    def _place(self, address: UOp, value: DType) -> tuple[_Memory, Lanes]:
-        """The memory, and the numbers of the elements of a value that lies there."""
-        memory = self.memory[address.src[0]]
-        first = self._number(address.src[1]) * memory.lanes
-        return memory, np.arange(first, first + value.count)
+    def _places(self, address: UOp, value: DType) -> tuple[_Memory, Lanes, Lanes]:
+        """The memory, the numbers of the elements of a value that lies there, and which of them
+        are accessed."""
+        memory, shape = self.memory[address.src[0]], (self.count, value.count)
+        first = self.values[address.src[1]].astype(np.int64) * memory.lanes
+        gate = np.broadcast_to(self.active[:, None], shape)
+        if len(address.src) > 2:
+            gate = gate & self.values[address.src[2]]
+        return memory, np.broadcast_to(first + np.arange(value.count), shape), gate
 
-    def _gate(self, address: UOp, lanes: int) -> Lanes:
-        if len(address.src) < 3:
-            return np.ones(lanes, bool)
-        return np.broadcast_to(self.values[address.src[2]], (lanes,))
+    def _visitors(self, gate: Lanes) -> dict[str, Lanes]:
+        return {
+            kind: np.broadcast_to(numbers[:, None], gate.shape)[gate]
+            for kind, numbers in self.who.items()
+        }
 
     def _count_moved(self, memory: _Memory, lanes: int) -> None:
         if memory.node.dtype.addrspace is not AddrSpace.REG:
@@ -523,8 +538,8 @@ class _Item:
     # *** the rest ***
 
     def registers(self, node: UOp) -> None:
-        """Memory of this item alone."""
-        self.memory[node] = _own_memory(node)
+        """Memory of each item alone."""
+        self.memory[node] = _own_memory(node).with_copies(self.rows)
 
     def variable(self, node: UOp) -> Lanes:
         """A value that the caller gave."""
@@ -534,33 +549,60 @@ class _Item:
         value = self.shared.variables[name]
         if not least <= value <= greatest:
             raise InterpreterError(f"{name} = {value} is not in [{least}, {greatest}]", node)
-        return constant(value, node.dtype)
+        return constant(value, node.dtype)[None]
+
+    def special(self, node: UOp) -> Lanes:
+        """The position along an axis of the launch."""
+        return self.position[node.arg].astype(numpy_type(node.dtype))[:, None]
 
     def joined(self, node: UOp) -> Lanes:
         """The lanes of all sources, one after another."""
-        return np.concatenate([self.values[s] for s in node.src])
+        parts = [self.values[s] for s in node.src]
+        rows = max(len(part) for part in parts)
+        return np.concatenate([np.broadcast_to(p, (rows, p.shape[1])) for p in parts], axis=1)
+
+    def matrix_instruction(self, node: UOp) -> Lanes:
+        """What each lane of each warp gets."""
+        core: TensorCore = node.arg
+        if self.each % core.threads:
+            text = f"{self.each} items are no warps of {core.threads} lanes"
+            raise BarrierError(text, node)
+        if not self.active.all():
+            raise BarrierError("some lanes of the warp come here, others do not", node)
+        self.shared.counts.ops += core.operations // core.threads * self.count
+        values = [self.values[s] for s in node.src]
+        operands = [np.broadcast_to(v, (self.count, v.shape[1])) for v in values]
+        warps = [slice(n, n + core.threads) for n in range(0, self.count, core.threads)]
+        return np.concatenate(
+            [_matrix_instruction(core, [values[warp] for values in operands]) for warp in warps]
+        )
 
 
-_Rule = Callable[[_Item, UOp], Lanes | None]
-_NOTHING: Final[_Rule] = lambda item, node: None  # noqa: E731
+_Rule = Callable[[_Items, UOp], Lanes | None]
+_NOTHING: Final[_Rule] = lambda items, node: None  # noqa: E731
+
+
+def _cast(items: _Items, node: UOp) -> Lanes:
+    return items._lanewise(node, lambda x: cast(x, node.src[0].dtype, node.dtype))
+
 
 _RULES: Final[dict[Ops, _Rule]] = {
     Ops.DEFINE_GLOBAL: _NOTHING,
     Ops.DEFINE_LOCAL: _NOTHING,
-    Ops.DEFINE_REG: _Item.registers,
-    Ops.DEFINE_VAR: _Item.variable,
-    Ops.SPECIAL: lambda item, node: constant(item.position[node.arg], node.dtype),
-    Ops.CONST: lambda item, node: constant(node.arg, node.dtype),
-    Ops.VCONST: lambda item, node: constant(node.arg, node.dtype),
+    Ops.DEFINE_REG: _Items.registers,
+    Ops.DEFINE_VAR: _Items.variable,
+    Ops.SPECIAL: _Items.special,
+    Ops.CONST: lambda items, node: constant(node.arg, node.dtype)[None],
+    Ops.VCONST: lambda items, node: constant(node.arg, node.dtype)[None],
     Ops.INDEX: _NOTHING,
-    Ops.LOAD: _Item.load,
-    Ops.STORE: _Item.store,
-    Ops.CAST: lambda item, node: cast(item.values[node.src[0]], node.src[0].dtype, node.dtype),
-    Ops.BITCAST: lambda item, node: bitcast(item.values[node.src[0]], node.dtype),
-    Ops.VECTORIZE: _Item.joined,
-    Ops.CAT: _Item.joined,
-    Ops.GEP: lambda item, node: item.values[node.src[0]][list(node.arg)],
-    Ops.ENDIF: _NOTHING,
+    Ops.LOAD: _Items.load,
+    Ops.STORE: _Items.store,
+    Ops.CAST: _cast,
+    Ops.BITCAST: lambda items, node: items._lanewise(node, lambda x: bitcast(x, node.dtype)),
+    Ops.VECTORIZE: _Items.joined,
+    Ops.CAT: _Items.joined,
+    Ops.GEP: lambda items, node: items.values[node.src[0]][:, list(node.arg)],
+    Ops.WMMA: _Items.matrix_instruction,
     Ops.SINK: _NOTHING,
     Ops.NOOP: _NOTHING,
 }

@@ -124,23 +124,27 @@ def _exactly(function: Callable[[int, int, int], int]) -> Callable[[DType, Lanes
     return rule
 
 
-def _quotient(a: int, b: int, bits: int) -> int:
-    if b == 0:
-        return 0
-    size = abs(a) // abs(b)
-    return size if (a < 0) == (b < 0) else -size
+def _quotient(dtype: DType, a: Lanes, b: Lanes) -> Lanes:
+    """Towards zero; 0 for a division by 0."""
+    safe = np.where(b == 0, np.ones_like(b), b)
+    down = a // safe
+    whole = down + ((a - down * safe != 0) & ((a < 0) != (safe < 0))).astype(a.dtype)
+    return np.where(b == 0, np.zeros_like(a), whole)
 
 
-def _remainder(a: int, b: int, bits: int) -> int:
-    return a - b * _quotient(a, b, bits) if b else 0
+def _remainder(dtype: DType, a: Lanes, b: Lanes) -> Lanes:
+    return np.where(b == 0, np.zeros_like(a), a - b * _quotient(dtype, a, b))
 
 
-def _left(a: int, amount: int, bits: int) -> int:
-    return a << amount if 0 <= amount < bits else 0
+def _left(dtype: DType, a: Lanes, amount: Lanes) -> Lanes:
+    inside = (amount >= 0) & (amount < a.dtype.itemsize * 8)
+    return np.where(inside, a << np.where(inside, amount, 0).astype(a.dtype), np.zeros_like(a))
 
 
-def _right(a: int, amount: int, bits: int) -> int:
-    return a >> amount if 0 <= amount < bits else (-1 if a < 0 else 0)
+def _right(dtype: DType, a: Lanes, amount: Lanes) -> Lanes:
+    inside = (amount >= 0) & (amount < a.dtype.itemsize * 8)
+    shifted = a >> np.where(inside, amount, 0).astype(a.dtype)
+    return np.where(inside, shifted, np.where(a < 0, ~np.zeros_like(a), np.zeros_like(a)))
 
 
 def _integer_power(a: int, b: int, bits: int) -> int:
@@ -230,12 +234,12 @@ _RULES: Final[dict[Ops, Callable[..., Any]]] = {
     Ops.MUL: lambda dtype, a, b: a * b,
     Ops.SUB: _subtract,
     Ops.FDIV: lambda dtype, a, b: a / b,
-    Ops.IDIV: _exactly(_quotient),
-    Ops.MOD: _exactly(_remainder),
+    Ops.IDIV: _quotient,
+    Ops.MOD: _remainder,
     Ops.MAX: lambda dtype, a, b: np.maximum(a, b),
     Ops.POW: _power,
-    Ops.SHL: _exactly(_left),
-    Ops.SHR: _exactly(_right),
+    Ops.SHL: _left,
+    Ops.SHR: _right,
     Ops.AND: lambda dtype, a, b: a & b,
     Ops.OR: lambda dtype, a, b: a | b,
     Ops.XOR: lambda dtype, a, b: a ^ b,
