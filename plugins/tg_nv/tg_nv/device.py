@@ -173,9 +173,15 @@ class NVDevice(HCQDevice):
             raise self._lose(failure(self, self.running()))
 
     def _timed_out(self, reached: int, value: int) -> DeviceError:
-        """A kernel that does not end holds the channel for ever: the device is given up."""
+        """A kernel that does not end holds the channel for ever: the device is given up.
+
+        If its channels have done all that was submitted, the device is well: nobody has submitted
+        what is waited for.
+        """
         self.check_health()
-        return self._lose(super()._timed_out(reached, value))
+        error = super()._timed_out(reached, value)
+        idle = all(ring.fence.value >= ring.submitted for ring in self.rings.values())
+        return error if idle else self._lose(error)
 
     def _lose(self, error: DeviceError) -> DeviceError:
         """The device takes no more work; the registry opens it anew when it is next wanted."""

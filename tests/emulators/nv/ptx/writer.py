@@ -270,11 +270,12 @@ class Writer:
 
     def common_code(self, kind: Type, *operands: object) -> str:
         """For operations that do not care about the type: one that needs few views."""
+        integers = any(isinstance(operand, Int) for operand in operands)
         for operand in operands:
             if isinstance(operand, Register):
                 self.read(operand, self.flow.codes[operand.index])
                 code = self.current[operand.index]
-                if size_of(code) == kind.size:
+                if size_of(code) == kind.size and not (integers and code[0] == "f"):
                     return code
         return kind.code
 
