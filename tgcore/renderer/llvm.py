@@ -2,7 +2,8 @@
 
 A kernel is an internal function with one `noalias` pointer a buffer, and a small exported entry
 that unpacks the arguments of the device's calling convention. A target with another convention
-overrides `entry`, `signature`, `special`, `barrier`, `local_memory` and `pointer_type`.
+overrides `entry`, `signature`, `special`, `barrier`, `local_memory` and `pointer_type`; one with
+other memory `alignment` and `gated_load`; one with matrix instructions `matrix`.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class LLVMRenderer(Renderer):
             "}",
             *self.entry(function_name, buffers, variables),
             *body.declarations,
-            *self.module_lines(),
+            *self.module_lines(body),
         ]
         return "\n".join(text) + "\n"
 
@@ -135,16 +136,38 @@ class LLVMRenderer(Renderer):
     def barrier(self, body: LLVMBody) -> None:
         """Waits for the other work items of the group; here there are none."""
 
-    def attributes(self) -> dict[str, str]:
+    def matrix(self, body: LLVMBody, node: UOp) -> str:
+        """A matrix instruction, if the target has them."""
+        raise CompileError(f"LLVM IR for {self.target.device} has no matrix instructions: {node}")
+
+    def attributes(self, body: LLVMBody) -> dict[str, str]:
         """String attributes of the functions."""
         width = self.target.vector_bytes * 8
         vectors = {"prefer-vector-width": str(width)} if width else {}
         return {"no-trapping-math": "true", **vectors}
 
-    def module_lines(self) -> list[str]:
+    def module_lines(self, body: LLVMBody) -> list[str]:
         """What follows the functions."""
-        texts = [f'"{key}"="{value}"' for key, value in self.attributes().items()]
+        texts = [f'"{key}"="{value}"' for key, value in self.attributes(body).items()]
         return [f"attributes #0 = {{ nounwind {' '.join(texts)} }}"]
+
+    def alignment(self, dtype: DType) -> int:
+        """The alignment of a value in memory, in bytes; here vectors lie anywhere."""
+        return max(dtype.scalar().itemsize, 1)
+
+    def gated_load(self, body: LLVMBody, node: UOp, gate: UOp) -> str:
+        """A load under a condition; here one of zeros where that does not hold."""
+        address, other = node.src
+        stored = memory_type(node.dtype)
+        space = self.pointer_type(_space(address))
+        zeros = self.zero_address(body, stored.itemsize)
+        flag = body.names[gate]
+        chosen = body.emit(f"select i1 {flag}, {space} {body.names[address]}, {space} {zeros}")
+        value = self.load_from(body, node, chosen)
+        if other.op is Ops.CONST and repr(other.arg) in ("0", "0.0", "False"):
+            return value  # that is what was loaded
+        full = type_name(node.dtype)
+        return body.emit(f"select i1 {flag}, {full} {value}, {body.typed(other)}")
 
     def zero_address(self, body: LLVMBody, nbytes: int) -> str:
         """An address of zeros, for a gated load to read where its gate is off."""
@@ -189,28 +212,20 @@ class LLVMRenderer(Renderer):
             f"getelementptr inbounds {element}, {pointer} {body.names[memory]}, {body.typed(index)}"
         )
 
+    def load_from(self, body: LLVMBody, node: UOp, name: str) -> str:
+        """What a load gives, from the address of that name."""
+        kind, space = type_name(memory_type(node.dtype)), self.pointer_type(_space(node.src[0]))
+        align = self.alignment(node.dtype)
+        value = body.emit(f"load {kind}, {space} {name}, align {align}")
+        return from_memory(body, value, node.dtype)
+
     def _load(self, body: LLVMBody, node: UOp) -> str:
-        address = node.src[0]
-        gate = gate_of(address)
-        stored = memory_type(node.dtype)
-        kind, align = type_name(stored), _alignment(node.dtype)
-        space = self.pointer_type(_space(address))
-        name = body.names[address]
+        gate = gate_of(node.src[0])
         if gate is None:
-            value = body.emit(f"load {kind}, {space} {name}, align {align}")
-            return from_memory(body, value, node.dtype)
-        other = node.src[1]
+            return self.load_from(body, node, body.names[node.src[0]])
         if gate.dtype.count > 1:
             return self._masked_load(body, node, gate)
-        zeros = self.zero_address(body, stored.itemsize)
-        flag = body.names[gate]
-        chosen = body.emit(f"select i1 {flag}, {space} {name}, {space} {zeros}")
-        loaded = body.emit(f"load {kind}, {space} {chosen}, align {align}")
-        value = from_memory(body, loaded, node.dtype)
-        if other.op is Ops.CONST and repr(other.arg) in ("0", "0.0", "False"):
-            return value  # that is what was loaded
-        full = type_name(node.dtype)
-        return body.emit(f"select i1 {flag}, {full} {value}, {body.typed(other)}")
+        return self.gated_load(body, node, gate)
 
     def _masked_load(self, body: LLVMBody, node: UOp, gate: UOp) -> str:
         address, other = node.src
@@ -223,7 +238,7 @@ class LLVMRenderer(Renderer):
         other_name = to_memory(body, body.names[other], node.dtype)
         value = body.emit(
             f"call {kind} {intrinsic}({space} {body.names[address]}, "
-            f"i32 {_alignment(node.dtype)}, {mask} {body.names[gate]}, {kind} {other_name})"
+            f"i32 {self.alignment(node.dtype)}, {mask} {body.names[gate]}, {kind} {other_name})"
         )
         return from_memory(body, value, node.dtype)
 
@@ -231,7 +246,7 @@ class LLVMRenderer(Renderer):
         address, value = node.src[:2]
         gate = gate_of(address)
         space = self.pointer_type(_space(address))
-        kind, align = type_name(memory_type(value.dtype)), _alignment(value.dtype)
+        kind, align = type_name(memory_type(value.dtype)), self.alignment(value.dtype)
         name = to_memory(body, body.names[value], value.dtype)
         target = f"{space} {body.names[address]}"
         if gate is None:
@@ -340,10 +355,6 @@ def _space_number(pointer: str) -> str:
     return pointer.partition("(")[2].rstrip(")") or "0"
 
 
-def _alignment(dtype: DType) -> int:
-    return max(dtype.scalar().itemsize, 1)
-
-
 def _shuffle(body: LLVMBody, left: str, kind: str, right: str, lanes: Sequence[int]) -> str:
     mask = ", ".join(f"i32 {lane}" for lane in lanes)
     return body.emit(f"shufflevector {left}, {kind} {right}, <{len(lanes)} x i32> <{mask}>")
@@ -398,6 +409,7 @@ _STRUCTURE: Final[dict[Ops, Callable[[LLVMRenderer, LLVMBody, UOp], str | None]]
     Ops.VECTORIZE: LLVMRenderer._vectorize,
     Ops.GEP: LLVMRenderer._gep,
     Ops.CAT: LLVMRenderer._cat,
+    Ops.WMMA: lambda renderer, body, node: renderer.matrix(body, node),
     Ops.RANGE: LLVMRenderer._range,
     Ops.END: LLVMRenderer._end,
     Ops.IF: LLVMRenderer._if,

@@ -40,6 +40,7 @@ class LLVMBody:
         self.declarations: dict[str, None] = {}
         self.entry: list[str] = []  # what must stand at the start: stack memory
         self.zero_bytes = 0  # size of the zeroed memory that gated loads read instead
+        self.group_items = 1  # work items of a group, by the launch positions seen so far
         self.block = "entry"
         self.counter = 0
 

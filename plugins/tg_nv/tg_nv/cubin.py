@@ -42,6 +42,12 @@ _R_NONE: Final = 0
 _R_64: Final = 2
 _R_LOW: Final = 0x38
 _R_HIGH: Final = 0x39
+# (first bit, width) of the parts of an instruction that hold an address without its two lowest bits
+_R_PARTS: Final = {
+    0x3A: ((34, 47),),
+    0x4B: ((16, 8), (34, 47)),
+    0x72: ((16, 8), (34, 48)),
+}
 _TOOLS_ONLY: Final = 0x10000
 
 
@@ -92,10 +98,24 @@ class Cubin:
             value = address + r.target + r.addend
             if r.kind == _R_64:
                 struct.pack_into("<Q", image, r.offset, value)
+            elif r.kind in _R_PARTS:
+                _put_parts(image, r.offset, value >> 2, _R_PARTS[r.kind])
             else:
                 half = value >> 32 if r.kind == _R_HIGH else value & 0xFFFF_FFFF
                 struct.pack_into("<I", image, r.offset + 4, half)
         return bytes(image)
+
+
+def _put_parts(
+    image: bytearray, offset: int, value: int, parts: tuple[tuple[int, int], ...]
+) -> None:
+    """Put a number into fields of an instruction, its lowest bits into the first."""
+    instruction = int.from_bytes(image[offset : offset + 16], "little")
+    for start, width in parts:
+        mask = (1 << width) - 1
+        instruction = instruction & ~(mask << start) | (value & mask) << start
+        value >>= width
+    image[offset : offset + 16] = instruction.to_bytes(16, "little")
 
 
 def parse_cubin(binary: bytes) -> Cubin:
@@ -209,7 +229,7 @@ class _Reader:
 
     def _relocation(self, entry: Any, kind: int, offset: int) -> _Relocation:
         symbol = self.symbols[entry["r_info_sym"]]
-        if kind not in (_R_64, _R_LOW, _R_HIGH):
+        if kind not in (_R_64, _R_LOW, _R_HIGH, *_R_PARTS):
             raise CompileError(f"the cubin has a relocation of an unknown kind: {kind:#x}")
         where = symbol["st_shndx"]
         if where not in self.offsets:

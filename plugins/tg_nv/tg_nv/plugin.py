@@ -49,6 +49,7 @@ def tgcore_probe() -> Probe:
 @hookimpl
 def tgcore_doctor() -> list[str]:
     """Driver and compilers."""
+    from tg_nv.languages.nvjitlink import JitLinkCompiler
     from tg_nv.languages.nvrtc import NVRTCCompiler
 
     lines = []
@@ -58,8 +59,9 @@ def tgcore_doctor() -> list[str]:
         client.close()
     except DeviceError as error:
         lines.append(f"driver: {error.what}: {error.why}")
-    reason = NVRTCCompiler("sm_80").available()
-    return [*lines, f"compiler nvrtc: {reason or 'available'}"]
+    for name, compiler in (("nvrtc", NVRTCCompiler("sm_80")), ("llvm", JitLinkCompiler("sm_80"))):
+        lines.append(f"compiler {name}: {compiler.available() or 'available'}")
+    return lines
 
 
 def _describe(card: Any, version: str) -> str:

@@ -24,6 +24,8 @@ class BankAddress:
     offset: int
 
 
+_INSTRUCTION = 16  # bytes
+
 Place = int | BankWord | BankAddress
 
 
@@ -48,18 +50,31 @@ def _most_threads(code: Code) -> int:
     return 1 << 30 if limit is None else limit
 
 
+def _without(code: bytes, offsets: tuple[int, ...]) -> bytes:
+    """Code without the instructions at these offsets."""
+    if not offsets:
+        return code
+    result = bytearray(code)
+    for at in offsets:
+        result[at : at + _INSTRUCTION] = bytes(_INSTRUCTION)
+    return bytes(result)
+
+
 class CodeRegistry:
     """Kernels by their machine code."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Code] = {}
+        self._patched: dict[int, set[tuple[int, ...]]] = {}  # of code of that length
 
-    def add(self, code: bytes, kernel: Code) -> None:
-        """Say what code does.
+    def add(self, code: bytes, kernel: Code, patched: tuple[int, ...] = ()) -> None:
+        """Say what code does. `patched` are the offsets of instructions that get addresses.
 
         Kernels that differ in their launch bounds alone may have the same code, which then runs
         in the blocks of any of them.
         """
+        code = _without(code, patched)
+        self._patched.setdefault(len(code), set()).add(patched)
         old = self._known.get(code)
         if old is None or _most_threads(old) <= _most_threads(kernel):
             self._known[code] = kernel
@@ -71,7 +86,10 @@ class CodeRegistry:
 
     def find(self, code: bytes) -> Code | None:
         """The kernel whose code this is."""
-        return self._known.get(code)
+        for patched in self._patched.get(len(code), ()):
+            if (kernel := self._known.get(_without(code, patched))) is not None:
+                return kernel
+        return None
 
     def codes(self, entry: str) -> list[bytes]:
         """The code of a kernel, for each chip that it was compiled for."""

@@ -6,6 +6,7 @@ Only as much of ELF as that takes; the plugin has its own reader.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tests.emulators.nv.code import BankAddress, BankWord, Place
@@ -23,6 +24,7 @@ class Kernel:
     code: bytes
     registers: int = 0
     stack: int = 0
+    patched: tuple[int, ...] = ()  # offsets of instructions that get addresses
 
 
 @dataclass
@@ -54,18 +56,24 @@ def read(image: bytes) -> Cubin:
             kernel = Kernel(name, section.data)
             kernel.registers = numbers.get((_REGISTERS, index), 0)
             kernel.stack = numbers.get((_STACK, index), 0)
+            kernel.patched = tuple(sorted({at for at, _ in _relocations(by_name, section.name)}))
             result.kernels.append(kernel)
     for name, value, where in symbols:
         if name and where and sections[where].name == ".nv.constant3":
             result.symbols[name] = BankAddress(3, value)
-    for suffix, nbytes in ((".rel", 16), (".rela", 24)):
-        table = by_name.get(f"{suffix}.nv.constant4")
+    for offset, info in _relocations(by_name, ".nv.constant4"):
+        if info & 0xFFFF_FFFF == _ABSOLUTE_64:
+            result.symbols.setdefault(symbols[info >> 32][0], BankWord(4, offset))
+    return result
+
+
+def _relocations(by_name: Mapping[str, _Section], section: str) -> Iterator[tuple[int, int]]:
+    """Where addresses are put into a section: offset, and kind and symbol."""
+    for prefix, nbytes in ((".rel", 16), (".rela", 24)):
+        table = by_name.get(prefix + section)
         for at in range(0, len(table.data) if table else 0, nbytes):
             assert table is not None
-            offset, info = struct.unpack_from("<QQ", table.data, at)
-            if info & 0xFFFF_FFFF == _ABSOLUTE_64:
-                result.symbols.setdefault(symbols[info >> 32][0], BankWord(4, offset))
-    return result
+            yield struct.unpack_from("<QQ", table.data, at)
 
 
 def _sections(image: bytes) -> list[_Section]:

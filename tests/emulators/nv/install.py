@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tg_nv import plugin
+from tg_nv.languages.nvjitlink import JitLinkCompiler
 from tg_nv.languages.nvrtc import NVRTCCompiler
 
 from tests.emulators.nv.profiles import Profile
@@ -21,6 +22,7 @@ _compiled: dict[bytes, str] = {}  # programs of this process, which it may keep 
 def watch_compiler(patch: pytest.MonkeyPatch, system: FakeSystem) -> None:
     """The fake GPU gets each program as PTX as well, which it can run."""
     compile_program = NVRTCCompiler.compile
+    link_program = JitLinkCompiler.link
 
     def compile_both(self: NVRTCCompiler, source: str) -> bytes:
         binary = compile_program(self, source)
@@ -28,9 +30,16 @@ def watch_compiler(patch: pytest.MonkeyPatch, system: FakeSystem) -> None:
         system.register_cubin(binary, _compiled[binary])
         return binary
 
+    def link(self: JitLinkCompiler, ptx: str) -> bytes:
+        binary = link_program(self, ptx)
+        _compiled[binary] = ptx
+        system.register_cubin(binary, ptx)
+        return binary
+
     for binary, ptx in _compiled.items():
         system.register_cubin(binary, ptx)
     patch.setattr(NVRTCCompiler, "compile", compile_both)
+    patch.setattr(JitLinkCompiler, "link", link)
 
 
 @contextmanager

@@ -186,14 +186,18 @@ class FakeSystem:
         stack: int = 0,
         registers: int = 0,
         symbols: Mapping[str, Place] | None = None,
+        patched: tuple[int, ...] = (),
     ) -> None:
         """Say which PTX machine code stands for, which is all that the fake can run."""
-        self.code.add(code, Code(len(code), ptx, entry, stack, registers, symbols or {}))
+        kernel = Code(len(code), ptx, entry, stack, registers, symbols or {})
+        self.code.add(code, kernel, patched)
 
     def register_cubin(self, image: bytes, ptx: str) -> None:
         """The same for all kernels of a cubin that was compiled from the same source."""
         found = cubin.read(image)
         for kernel in found.kernels:
+            if f".entry {kernel.name}(" not in ptx:
+                continue  # a helper of the machine code alone, such as division
             self.register_code(
                 kernel.code,
                 ptx,
@@ -201,6 +205,7 @@ class FakeSystem:
                 stack=kernel.stack,
                 registers=kernel.registers,
                 symbols=found.symbols,
+                patched=kernel.patched,
             )
 
     # records

@@ -7,19 +7,15 @@ a CUDA toolkit of the system's.
 from __future__ import annotations
 
 import functools
-import glob
-import importlib.util
-import os
-from pathlib import Path
 from typing import Any, Final
 
 from cffi import FFI
 
+from tg_nv.languages.libraries import candidates
 from tgcore.errors import CompileError
 from tgcore.renderer.base import Compiler
 
 _FOLDERS: Final = ("cu13/lib", "cuda_nvrtc/lib", "cu12/lib")  # in the namespace package `nvidia`
-_SYSTEM: Final = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 
 _ffi = FFI()
 _ffi.cdef("""
@@ -39,22 +35,10 @@ _ffi.cdef("""
 """)
 
 
-def _candidates() -> list[str]:
-    """Where the library may be, the best first."""
-    found = []
-    spec = importlib.util.find_spec("nvidia")
-    for root in spec.submodule_search_locations or () if spec else ():
-        for folder in _FOLDERS:
-            found += sorted(glob.glob(f"{root}/{folder}/libnvrtc.so.*"), reverse=True)
-    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
-    found += sorted(glob.glob(str(Path(home) / "lib64" / "libnvrtc.so*")), reverse=True)
-    return [*found, *_SYSTEM]
-
-
 @functools.cache
 def library() -> tuple[Any, str]:
     """The library and its version; CompileError if there is none."""
-    for path in _candidates():
+    for path in candidates("nvrtc", _FOLDERS):
         try:
             loaded: Any = _ffi.dlopen(path)
         except OSError:
