@@ -12,6 +12,7 @@ kernel's text and the shortest list of moves that still fails.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import random
 import re
@@ -29,13 +30,16 @@ from tg_cpu import compilers, llvm
 from tg_cpu.loader import LoadedCode, load_code
 from tg_cpu.plugin import cpu_target
 
-from tests.codegen.random_kernels import RandomKernel, random_kernel
+from tests.codegen.grid import grid_program
+from tests.codegen.random_kernels import RandomKernel, random_kernel, random_matmul
 from tgcore.codegen import Kernel, Opt, OptOps, optimize
 from tgcore.codegen.late.estimates import estimate
 from tgcore.codegen.lower import define_local_buffers
+from tgcore.codegen.opt.tensor_core import matmuls
 from tgcore.codegen.pipeline import OptimizedKernel
 from tgcore.codegen.program import ProgramSpec
 from tgcore.codegen.simplify import simplify_kernel
+from tgcore.codegen.target import Target
 from tgcore.errors import KernelOptError, TgcoreError
 from tgcore.renderer.c import CRenderer
 from tgcore.renderer.llvm import LLVMRenderer
@@ -84,10 +88,14 @@ class Failure:
 # *** random moves ***
 
 
-def random_moves(rng: random.Random, ast: Any, most: int = 4) -> list[Opt]:
+def random_moves(
+    rng: random.Random, ast: Any, most: int = 4, target: Target = _TARGET
+) -> list[Opt]:
     """A list of moves that are legal for the kernel."""
-    kernel = Kernel(simplify_kernel(define_local_buffers(ast)), _TARGET)
+    kernel = Kernel(simplify_kernel(define_local_buffers(ast)), target)
     wanted = rng.randint(1, most)
+    if target.parallel_grid and rng.random() < 0.5:
+        _pad_for_matrix_instructions(rng, kernel)
     for _ in range(6 * wanted):
         if len(kernel.applied) == wanted or not kernel.ranges:
             break
@@ -103,14 +111,62 @@ def random_moves(rng: random.Random, ast: Any, most: int = 4) -> list[Opt]:
     return kernel.applied
 
 
+_SHARED = (OptOps.UPCAST, OptOps.UPCAST, OptOps.UNROLL, OptOps.UNROLL, OptOps.SWAP, OptOps.PADTO)
+_MOVES = (*_SHARED, OptOps.THREAD)
+_GRID_MOVES = (
+    *_SHARED,
+    *(OptOps.LOCAL, OptOps.LOCAL, OptOps.LOCAL, OptOps.TC, OptOps.TC),
+    *(OptOps.GROUP, OptOps.GROUP, OptOps.GROUP, OptOps.GROUPTOP, OptOps.GROUPTOP),
+)
+
+
+def _pad_for_matrix_instructions(rng: random.Random, kernel: Kernel) -> None:
+    """The kernel by matrix instructions, if it is a matmul of types that there are some for."""
+    cores = kernel.target.tensor_cores
+    fitting = [(c, m) for c in cores for m in matmuls(kernel, c)]
+    if not fitting:
+        return
+    core, match = rng.choice(fitting)
+    for r, tile in zip(match.ranges, core.dims):
+        axis = next(n for n, other in enumerate(kernel.ranges) if other.arg == r.arg)
+        if (r.vmax + 1) % tile and r.vmax + 1 > tile // 4:
+            kernel.apply(Opt(OptOps.PADTO, axis, tile))
+    with contextlib.suppress(KernelOptError):
+        kernel.apply(Opt(OptOps.TC, rng.randrange(2), cores.index(core)))
+
+
+def _random_grid_move(rng: random.Random, kernel: Kernel) -> Opt:
+    op = OptOps.NOLOCALS if rng.random() < 0.003 else rng.choice(_GRID_MOVES)
+    kinds = {
+        OptOps.UPCAST: (AxisType.GLOBAL, AxisType.LOCAL),
+        OptOps.LOCAL: (AxisType.GLOBAL,),
+        OptOps.UNROLL: (AxisType.REDUCE, AxisType.GROUP_REDUCE),
+        OptOps.GROUP: (AxisType.REDUCE,),
+        OptOps.GROUPTOP: (AxisType.REDUCE,),
+    }
+    axes = list(range(len(kernel.ranges)))
+    if op in kinds and rng.random() < 0.95:
+        axes = kernel.axes(*kinds[op]) or axes
+    axis = rng.choice(axes)
+    size = kernel.ranges[axis].vmax + 1
+    match op:
+        case OptOps.NOLOCALS:
+            return Opt(op)
+        case OptOps.SWAP:
+            return Opt(op, axis, rng.choice(axes))
+        case OptOps.PADTO:
+            return Opt(op, axis, rng.choice([2, 3, 4, 5, 7, 8, 16]))
+        case OptOps.TC:
+            return Opt(op, rng.randrange(3))
+    divisors = [d for d in range(2, size + 1) if size % d == 0]
+    return Opt(op, axis, rng.choice([*divisors, 0, 2, 4]))
+
+
 def _random_move(rng: random.Random, kernel: Kernel) -> Opt:
     count = len(kernel.ranges)
-    op = rng.choice(
-        [
-            *(OptOps.UPCAST, OptOps.UPCAST, OptOps.UNROLL, OptOps.UNROLL),
-            *(OptOps.THREAD, OptOps.SWAP, OptOps.PADTO),
-        ]
-    )
+    if kernel.target.parallel_grid:
+        return _random_grid_move(rng, kernel)
+    op = rng.choice(_MOVES)
     axis = rng.randrange(count)
     match op:
         case OptOps.SWAP:
@@ -295,14 +351,15 @@ def _interpreted(job: _Job, expected: dict[int, NDArray[Any]]) -> Iterator[Failu
 # *** batches ***
 
 
-def draw(seed: int, count: int, interpreted: int = 40) -> list[Pair]:
+def draw(seed: int, count: int, interpreted: int = 40, target: Target = _TARGET) -> list[Pair]:
     """So many random pairs; one of `interpreted` goes through the interpreter too."""
     rng = random.Random(seed)
     pairs: list[Pair] = []
     while len(pairs) < count:
-        kernel = random_kernel(rng)
+        matmul = target.parallel_grid and rng.random() < 0.3
+        kernel = random_matmul(rng) if matmul else random_kernel(rng)
         for _ in range(5):
-            opts = None if rng.random() < 0.1 else random_moves(rng, kernel.ast)
+            opts = None if rng.random() < 0.1 else random_moves(rng, kernel.ast, target=target)
             chosen = rng.randrange(interpreted) == 0
             pairs.append(Pair(kernel, opts, seed, chosen))
     return pairs[:count]
@@ -327,6 +384,56 @@ def check(pairs: Sequence[Pair], level: int = 0) -> list[Failure]:
     for language in _LANGUAGES if everything else ():
         failures += _compile_and_run(language, everything, level)
     return [*failures, *_compare(everything, bases)]
+
+
+# *** kernels for a launch grid, which the interpreter runs ***
+
+
+def check_on_grid(pairs: Sequence[Pair], target: Target) -> list[Failure]:
+    """Runs the pairs and the kernels without moves; what is wrong. Every program is verified, and
+    its accesses are proved to stay inside their memory."""
+    failures: list[Failure] = []
+    expected: dict[int, dict[int, NDArray[Any]]] = {}
+    for pair in pairs:
+        try:
+            if id(pair.kernel) not in expected:
+                expected[id(pair.kernel)] = _on_grid(Pair(pair.kernel, []), target)
+            found = _on_grid(pair, target)
+        except Exception as error:  # whatever code generation raises is a finding
+            failures.append(Failure(pair, f"{type(error).__name__}: {error}"))
+            continue
+        for number, error in pair.kernel.outputs.items():
+            text = difference(found[number], expected[id(pair.kernel)][number], error)
+            if text is not None:
+                failures.append(Failure(pair, f"parameter {number}: {text}"))
+    return failures
+
+
+def _on_grid(pair: Pair, target: Target) -> dict[int, NDArray[Any]]:
+    memory = {n: a.copy() for n, a in pair.kernel.inputs.items()}
+    program = grid_program(pair.kernel.ast, pair.opts, target)
+    counts = run_program(program, memory, pair.kernel.variables)
+    ops = infer(estimate(program).ops, pair.kernel.variables)
+    if ops != counts.ops:
+        raise TgcoreError(f"estimated {ops} operations, counted {counts.ops}")
+    return {number: memory[number].reshape(-1) for number in pair.kernel.outputs}
+
+
+def shrink_on_grid(failure: Failure, target: Target) -> Failure:
+    """The failure with as few of its moves as fail."""
+    opts = list(optimize(failure.pair.kernel.ast, target, failure.pair.opts).opts)
+    found = True
+    while found:
+        found = False
+        for position in range(len(opts)):
+            fewer = opts[:position] + opts[position + 1 :]
+            with contextlib.suppress(KernelOptError):
+                optimize(failure.pair.kernel.ast, target, fewer)
+                if check_on_grid([Pair(failure.pair.kernel, fewer)], target):
+                    opts, found = fewer, True
+                    break
+    failure.shortest = opts
+    return failure
 
 
 def shrink(failure: Failure, level: int = 0) -> Failure:

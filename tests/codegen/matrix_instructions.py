@@ -46,3 +46,13 @@ MFMA = TensorCore(
     Fragment("e0 e1 l4 l5", "l0 l1 l2 l3"),
     Fragment("e0 e1 l4 l5", "l0 l1 l2 l3"),
 )  # fmt: skip
+
+# of no chip: small enough for small matrices, for many types, with lanes that hold the same
+_TINY = (Fragment("l0 l1", "e0"), Fragment("e0", "l1"), Fragment("l1 e0", "l0"))
+TINY = tuple(
+    TensorCore((2, 4, 2), 4, source, target, *_TINY)
+    for source, target in (
+        *((kind, kind) for kind in (dtypes.float32, dtypes.int32, dtypes.float64, dtypes.uint64)),
+        *((kind, dtypes.float32) for kind in (dtypes.float16, dtypes.bfloat16, dtypes.fp8e4m3)),
+    )
+)

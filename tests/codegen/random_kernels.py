@@ -500,3 +500,46 @@ def _two_outputs(kernel: RandomKernel) -> RandomKernel:
         {**kernel.outputs, number: 2 * kernel.outputs[0]},
         kernel.variables,
     )
+
+
+# *** matmuls ***
+
+_MATMUL_KINDS = (
+    *(dtypes.float16, dtypes.float16, dtypes.bfloat16, dtypes.fp8e4m3),
+    *(dtypes.float32, dtypes.float64, dtypes.int32, dtypes.uint64),
+)
+_MATMUL_SIZES = (2, 3, 4, 4, 5, 6, 8, 8, 12, 16, 17, 32)
+
+
+def random_matmul(rng: random.Random) -> RandomKernel:
+    """A matrix product, exact in the type that it is summed in; perhaps batched or transposed, and
+    with something before and after."""
+    while True:
+        drawing = _Drawing(rng)
+        kind = rng.choice(_MATMUL_KINDS)
+        total = kind if kind.itemsize >= 4 else dtypes.float32
+        m, k, n = (rng.choice(_MATMUL_SIZES) for _ in range(3))
+        batch = (rng.choice([2, 3]),) if rng.random() < 0.25 else ()
+        left, right = (*batch, m, k), (*batch, k, n)
+        a, b = (_perhaps_transposed(drawing, shape, kind) for shape in (left, right))
+        if rng.random() < 0.3:
+            a = a.relu()
+        if kind.itemsize == 1 or rng.random() < 0.3:  # products of such bytes would be rounded
+            a, b = a.cast(total), b.cast(total)
+        result = a.matmul(b, dtype=total)
+        if rng.random() < 0.3:
+            result = result + drawing.input((n,), total).tensor
+        if rng.random() < 0.3:
+            result = result.relu() * 2
+        if rng.random() < 0.2:
+            result = result.sum(-1)
+        found = _kernel_of(_Value(result, 0.0), rng)
+        if found is not None:
+            return found
+
+
+def _perhaps_transposed(drawing: _Drawing, shape: tuple[int, ...], kind: DType) -> Tensor:
+    if drawing.rng.random() < 0.6:
+        return drawing.input(shape, kind).tensor
+    *batch, rows, columns = shape
+    return drawing.input((*batch, columns, rows), kind).tensor.transpose(-2, -1)

@@ -5,21 +5,36 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.codegen import kernel_fuzzer
-from tests.codegen.kernel_fuzzer import Failure, check, difference, draw, random_moves, shrink
+from tests.codegen.grid import GRID
+from tests.codegen.kernel_fuzzer import (
+    Failure,
+    check,
+    check_on_grid,
+    difference,
+    draw,
+    random_moves,
+    shrink,
+    shrink_on_grid,
+)
+from tests.codegen.matrix_instructions import NVIDIA, TINY
 from tests.codegen.running import given, kernel_of, normal
 from tests.schedule.graphs import matmul
-from tgcore.codegen import Kernel, Opt, OptOps, expand, lower, optimize
+from tgcore.codegen import Kernel, Opt, OptOps, expand, group, lower, optimize
+from tgcore.codegen.opt import grid
 from tgcore.codegen.opt import kernel as moves
 from tgcore.helpers import Context
 from tgcore.uop import AxisType, Ops, UOp
 
 CHUNKS, PAIRS = 24, 125  # 3000 pairs in all
+GRID_CHUNKS, GRID_PAIRS = 10, 50
+CHIP = replace(GRID, tensor_cores=(*TINY, *NVIDIA), local_items=128, local_bytes=1 << 13)
 
 
 @pytest.mark.once
@@ -32,6 +47,53 @@ def test_moves_change_no_result(chunk: int) -> None:
     assert len(pairs) == PAIRS
     failures = check(pairs, level)
     assert not failures, "\n\n".join(str(shrink(f, level)) for f in failures[:3])
+
+
+@pytest.mark.once
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("chunk", range(GRID_CHUNKS))
+def test_grid_moves_change_no_result(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With default moves as for large kernels in half of the chunks."""
+    monkeypatch.setattr(grid, "_ENOUGH_ITEMS", 64 if chunk % 2 else 1 << 14)
+    pairs = draw(seed=2000 + chunk, count=GRID_PAIRS, target=CHIP)
+    failures = check_on_grid(pairs, CHIP)
+    assert not failures, "\n\n".join(str(shrink_on_grid(f, CHIP)) for f in failures[:3])
+
+
+@pytest.mark.once
+def test_grid_moves_are_of_all_kinds() -> None:
+    pairs = draw(seed=6, count=400, target=CHIP)
+    made = Counter(o.op for p in pairs for o in p.opts or ())
+    for move in (OptOps.UPCAST, OptOps.UNROLL, OptOps.LOCAL, OptOps.GROUP, OptOps.GROUPTOP):
+        assert made[move] > 20, move
+    for move in (OptOps.TC, OptOps.SWAP, OptOps.PADTO):
+        assert made[move] > 10, move
+
+
+def grid_failures_of(seeds: range) -> list[Failure]:
+    for seed in seeds:
+        if found := check_on_grid(draw(seed, 20, target=CHIP), CHIP):
+            return found
+    return []
+
+
+def without_barriers(effects: tuple[UOp, ...]) -> UOp:
+    return UOp.group(*effects)
+
+
+def test_a_missing_barrier_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group, "barrier", without_barriers)
+    found = grid_failures_of(range(8))
+    assert found and all("DataRaceError" in f.message for f in found)
+    assert {OptOps.GROUP, OptOps.GROUPTOP} & {
+        o.op for o in shrink_on_grid(found[0], CHIP).shortest or ()
+    }
+
+
+def test_a_store_by_all_items_of_a_group_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group, "_stored_once", lambda ast, positions: ast)
+    found = grid_failures_of(range(8))
+    assert found and all("writes what another one writes" in f.message for f in found)
 
 
 @pytest.mark.once

@@ -19,6 +19,7 @@ from tests.codegen.matrix_instructions import (
     NVIDIA,
     RDNA3,
     TF32,
+    TINY,
 )
 from tests.codegen.running import kernel_of, normal
 from tgcore import Tensor
@@ -91,7 +92,7 @@ def test_fragments_are_those_of_the_manual() -> None:
             assert INT8.b.place(lane, i) == (thread * 4 + (i & 3) + (16 if i >= 4 else 0), group)
 
 
-@pytest.mark.parametrize("core", [*NVIDIA, RDNA3, MFMA], ids=str)
+@pytest.mark.parametrize("core", [*NVIDIA, *TINY, RDNA3, MFMA], ids=str)
 def test_lanes_hold_every_element(core: TensorCore) -> None:
     for fragment in (core.a, core.b, core.c):
         places = [

@@ -182,9 +182,9 @@ class _Exchange:
                 if self.writes is not None:
                     index = self.writes.where(index, Invalid)
                 stores.append(memory.index(index).store(values[node]))
-        barrier = UOp(Ops.BARRIER, dtypes.void, tuple(stores))
+        done = barrier(tuple(stores))
         return {
-            node: self._sum(node, memory.after(barrier), copy, copies)
+            node: self._sum(node, memory.after(done), copy, copies)
             for node, (memory, copy, copies) in memory_of.items()
         }
 
@@ -202,6 +202,11 @@ class _Exchange:
             return sum_of([v.substitute_ranges(only) for v in values], node.arg)
         value = values[0] if at_once == 1 else UOp(Ops.GROUP, node.dtype, tuple(values))
         return node.replace(src=(value, self.loop))
+
+
+def barrier(effects: tuple[UOp, ...]) -> UOp:
+    """All items of the group have come to the end of the effects."""
+    return UOp(Ops.BARRIER, dtypes.void, effects)
 
 
 def _of_one_item(node: UOp) -> UOp:

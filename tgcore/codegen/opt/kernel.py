@@ -251,6 +251,8 @@ def _group(kernel: Kernel, opt: Opt) -> None:
 
 
 def _nolocals(kernel: Kernel, opt: Opt) -> None:
+    if not kernel.may_use_locals:
+        raise KernelOptError(f"{opt}: the kernel has no local axes anyway")
     if kernel.axes(AxisType.LOCAL, AxisType.WARP, AxisType.GROUP_REDUCE):
         raise KernelOptError(f"{opt}: the kernel has local axes already")
     kernel.may_use_locals = False
