@@ -18,6 +18,7 @@ from tgcore.renderer.base import Compiler
 
 _FOLDERS: Final = ("cu13/lib", "nvjitlink/lib")  # in the namespace package `nvidia`
 _PTX: Final = 2  # kind of input
+_OLDEST: Final = (12, 8)  # of the library: older ones end the process at new architectures
 _OPTIONS: Final = ("-O3",)
 
 _ffi = FFI()
@@ -38,7 +39,8 @@ _ffi.cdef("""
 
 @functools.cache
 def library() -> tuple[Any, str]:
-    """The library and its version; CompileError if there is none."""
+    """The library and its version; CompileError if there is none that is new enough."""
+    too_old = ""
     for path in candidates("nvJitLink", _FOLDERS):
         try:
             loaded: Any = _ffi.dlopen(path)
@@ -46,8 +48,12 @@ def library() -> tuple[Any, str]:
             continue
         major, minor = _ffi.new("unsigned *"), _ffi.new("unsigned *")
         loaded.nvJitLinkVersion(major, minor)
-        return loaded, f"{major[0]}.{minor[0]}"
-    raise CompileError("nvJitLink is not installed: pip install nvidia-nvjitlink")
+        version = f"{major[0]}.{minor[0]}"
+        if (major[0], minor[0]) >= _OLDEST:
+            return loaded, version
+        too_old = f"nvJitLink {version} is too old"
+    missing = too_old or "nvJitLink is not installed"
+    raise CompileError(f"{missing}: pip install nvidia-nvjitlink")
 
 
 class JitLinkCompiler(Compiler):

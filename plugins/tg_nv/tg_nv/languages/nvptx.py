@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import re
+from importlib.util import find_spec
 from typing import Any, Final
 
 from tgcore.errors import CompileError
@@ -15,7 +15,7 @@ _OLDEST: Final = 21  # LLVM's version from which on launch bounds are attributes
 
 def why_not() -> str | None:
     """None if PTX can be emitted here, else the reason why not."""
-    if importlib.util.find_spec("llvmlite") is None:
+    if find_spec("llvmlite") is None:
         return "llvmlite is not installed"
     try:
         _target()
