@@ -167,10 +167,12 @@ class _Memory:
         # by group: as long as the program runs; by item: since the last barrier
         self.readers: dict[str, _Visitors] = {}
         self.writers: dict[str, _Visitors] = {}
-        if self.is_shared:
-            for kind in ("work group", "item") if self.is_global else ("item",):
-                self.readers[kind] = _Visitors(data.size)
-                self.writers[kind] = _Visitors(data.size)
+
+    def watch(self) -> None:
+        """From now on, notes who touches what."""
+        for kind in ("work group", "item") if self.is_global else ("item",):
+            self.readers[kind] = _Visitors(self.data.size)
+            self.writers[kind] = _Visitors(self.data.size)
 
     def with_copies(self, copies: Lanes) -> _Memory:
         """New memory of this kind, a copy for each of these numbers."""
@@ -181,22 +183,23 @@ class _Memory:
 
     def load(self, where: Lanes, who: Mapping[str, Lanes], node: UOp) -> Lanes:
         """The elements at these places, each for one item."""
-        where = self._checked(where, who["row"], node)
+        where = self._checked(where, who, node)
         if not self.is_global and not self.written[where].all():
             self._check_visitors(self.writers, where, who, node, "reads what another one writes")
             place = where[~self.written[where]][0] % self.size
             raise UninitializedError(f"{self.name}[{place}] is read but was never written", node)
         if self.is_shared:
-            self._check_visitors(self.writers, where, who, node, "reads what another one writes")
             self.read[where] = True
+        if self.readers:
+            self._check_visitors(self.writers, where, who, node, "reads what another one writes")
             for kind, visitors in self.readers.items():
                 visitors.add(where, who[kind])
         return self.data[where]
 
     def store(self, where: Lanes, values: Lanes, who: Mapping[str, Lanes], node: UOp) -> None:
         """Write these elements, each by one item."""
-        where = self._checked(where, who["row"], node)
-        if self.is_shared:
+        where = self._checked(where, who, node)
+        if self.writers:
             for kind, visitors in self.writers.items():
                 visitors.add(where, who[kind])
             self._check_visitors(self.writers, where, who, node, "writes what another one writes")
@@ -204,12 +207,14 @@ class _Memory:
         self.written[where] = True
         self.data[where] = values
 
-    def _checked(self, where: Lanes, row: Lanes, node: UOp) -> Lanes:
-        bad = where[(where < 0) | (where >= self.size)]
-        if bad.size:
+    def _checked(self, where: Lanes, who: Mapping[str, Lanes], node: UOp) -> Lanes:
+        if where.min() < 0 or where.max() >= self.size:
+            bad = where[(where < 0) | (where >= self.size)]
             index, size = int(bad[0]) // self.lanes, self.size // self.lanes
             raise OutOfBoundsError(f"{self.name}[{index}] does not exist: its size is {size}", node)
-        return where if self.copies is None else where + self.copies[row] * self.size
+        if self.copies is None:
+            return where
+        return np.asarray(where + self.copies[who["row"]] * self.size)
 
     def _check_visitors(
         self,
@@ -288,6 +293,9 @@ class _Run:
         items = {name: size for name, size in specials.items() if name.startswith("l")}
         count, each = math.prod(groups.values()), math.prod(items.values())
         at_once = max(1, _MOST_ITEMS // each)
+        if count * each > 1:
+            for memory in self.parameters.values():
+                memory.watch()
         for first in range(0, count, at_once):
             numbers = np.arange(first * each, min(first + at_once, count) * each)
             places = {**_positions(groups, numbers // each), **_positions(items, numbers % each)}
@@ -411,9 +419,10 @@ class _Items:
         for node in run.program:
             if node.op is Ops.DEFINE_LOCAL:
                 self.memory[node] = _own_memory(node).with_copies(self.rows // each)
+                self.memory[node].watch()
         self.values = _Values()
         # the items that run: in branches, and in loops that are shorter for some
-        self.active = np.ones(self.count, bool)
+        self.active, self.running = np.ones(self.count, bool), self.count
         self.around: list[Lanes] = []
 
     def run(self) -> None:
@@ -434,7 +443,7 @@ class _Items:
                 if not self._enter(self.values[node.src[0]]):
                     at = jumps[at]
             elif node.op is Ops.ENDIF:
-                self.active = self.around.pop()
+                self._only(self.around.pop())
             else:
                 self._execute(node)
             at += 1
@@ -445,8 +454,11 @@ class _Items:
         if not inside.any():
             return False
         self.around.append(self.active)
-        self.active = inside
+        self._only(inside)
         return True
+
+    def _only(self, active: Lanes) -> None:
+        self.active, self.running = active, int(active.sum())
 
     def _next_pass(self, end: UOp, at: int) -> int:
         """Where to go on at the end of a loop: at its begin, or here when it is done."""
@@ -454,15 +466,16 @@ class _Items:
         following = self.values[loop] + constant(1, loop.dtype)
         inside = self.active & (following < self.values[loop.src[0]])[:, 0]
         if inside.any():
-            self.values[loop], self.active = following, inside
+            self.values[loop] = following
+            self._only(inside)
             return begin
-        self.active = self.around.pop()
+        self._only(self.around.pop())
         for node in self.shared.program[begin:at]:
             self.values.pop(node, None)
         return at
 
     def _barrier(self, node: UOp) -> None:
-        if not self.active.all():
+        if self.running < self.count:
             raise BarrierError("some items of the group wait at a barrier, others do not", node)
         for memory in self.memory.values():
             memory.barrier()
@@ -483,12 +496,15 @@ class _Items:
     def _lanewise(self, node: UOp, function: Callable[..., Lanes]) -> Lanes:
         """A function of arrays with one axis, on all lanes of all items."""
         operands = [self.values[s] for s in node.src]
-        rows = max(len(v) for v in operands)
-        flat = [np.broadcast_to(v, (rows, v.shape[1])).reshape(-1) for v in operands]
+        rows = max([len(v) for v in operands])
+        flat = [
+            (v if len(v) == rows else np.broadcast_to(v, (rows, v.shape[1]))).reshape(-1)
+            for v in operands
+        ]
         return function(*flat).reshape(rows, -1)
 
     def _count(self, node: UOp) -> None:
-        work = node.dtype.count * (2 if node.op is Ops.MULACC else 1) * int(self.active.sum())
+        work = node.dtype.count * (2 if node.op is Ops.MULACC else 1) * self.running
         if node in self.shared.data_nodes:
             self.shared.counts.ops += work
         else:
@@ -499,37 +515,54 @@ class _Items:
     def load(self, node: UOp) -> Lanes:
         """What memory holds; the alternative in lanes whose gate is off."""
         memory, where, gate = self._places(node.src[0], node.dtype)
+        if gate is None:
+            flat = memory.load(where.reshape(-1), self._visitors(memory, where, None), node)
+            self._count_moved(memory, where.size)
+            return flat.reshape(where.shape).view(numpy_type(node.dtype))
         result = np.zeros(where.shape, memory.data.dtype)
         if len(node.src) > 1:
             result[:] = self.values[node.src[1]].view(memory.data.dtype)
         if gate.any():
-            result[gate] = memory.load(where[gate], self._visitors(gate), node)
+            who = self._visitors(memory, where, gate)
+            result[gate] = memory.load(where[gate], who, node)
         self._count_moved(memory, int(gate.sum()))
         return result.view(numpy_type(node.dtype))
 
     def store(self, node: UOp) -> None:
         """Memory gets the value, in lanes whose gate is on."""
         memory, where, gate = self._places(node.src[0], node.src[1].dtype)
+        value = np.broadcast_to(self.values[node.src[1]], where.shape)
+        if gate is None:
+            who = self._visitors(memory, where, None)
+            memory.store(where.reshape(-1), value.reshape(-1), who, node)
+            self._count_moved(memory, where.size)
+            return
         if gate.any():
-            value = np.broadcast_to(self.values[node.src[1]], where.shape)
-            memory.store(where[gate], value[gate], self._visitors(gate), node)
+            who = self._visitors(memory, where, gate)
+            memory.store(where[gate], value[gate], who, node)
         self._count_moved(memory, int(gate.sum()))
 
-    def _places(self, address: UOp, value: DType) -> tuple[_Memory, Lanes, Lanes]:
+    def _places(self, address: UOp, value: DType) -> tuple[_Memory, Lanes, Lanes | None]:
         """The memory, the numbers of the elements of a value that lies there, and which of them
-        are accessed."""
+        are accessed (None: all)."""
         memory, shape = self.memory[address.src[0]], (self.count, value.count)
-        first = self.values[address.src[1]].astype(np.int64) * memory.lanes
+        where = self.values[address.src[1]].astype(np.int64) * memory.lanes
+        if value.count > 1:
+            where = where + np.arange(value.count)
+        if where.shape != shape:
+            where = np.broadcast_to(where, shape)
+        if len(address.src) < 3 and self.running == self.count:
+            return memory, where, None
         gate = np.broadcast_to(self.active[:, None], shape)
         if len(address.src) > 2:
             gate = gate & self.values[address.src[2]]
-        return memory, np.broadcast_to(first + np.arange(value.count), shape), gate
+        return memory, where, gate
 
-    def _visitors(self, gate: Lanes) -> dict[str, Lanes]:
-        return {
-            kind: np.broadcast_to(numbers[:, None], gate.shape)[gate]
-            for kind, numbers in self.who.items()
-        }
+    def _visitors(self, memory: _Memory, where: Lanes, gate: Lanes | None) -> dict[str, Lanes]:
+        """For each element that is accessed the item and its group, as far as the memory asks."""
+        kinds = ("row", *memory.readers) if memory.readers or memory.copies is not None else ()
+        wide = {kind: np.broadcast_to(self.who[kind][:, None], where.shape) for kind in kinds}
+        return {k: w.reshape(-1) if gate is None else w[gate] for k, w in wide.items()}
 
     def _count_moved(self, memory: _Memory, lanes: int) -> None:
         if memory.node.dtype.addrspace is not AddrSpace.REG:
@@ -539,7 +572,8 @@ class _Items:
 
     def registers(self, node: UOp) -> None:
         """Memory of each item alone."""
-        self.memory[node] = _own_memory(node).with_copies(self.rows)
+        own = _own_memory(node)
+        self.memory[node] = own if self.count == 1 else own.with_copies(self.rows)
 
     def variable(self, node: UOp) -> Lanes:
         """A value that the caller gave."""
@@ -567,7 +601,7 @@ class _Items:
         if self.each % core.threads:
             text = f"{self.each} items are no warps of {core.threads} lanes"
             raise BarrierError(text, node)
-        if not self.active.all():
+        if self.running < self.count:
             raise BarrierError("some lanes of the warp come here, others do not", node)
         self.shared.counts.ops += core.operations // core.threads * self.count
         values = [self.values[s] for s in node.src]
