@@ -214,6 +214,19 @@ def test_matmul_softmax_and_convolution(gpu: NVDevice) -> None:
     np.testing.assert_allclose(x.softmax().numpy(), e / e.sum(-1, keepdims=True), rtol=1e-5)
 
 
+@pytest.mark.parametrize("renderer", ["cuda", "llvm"])
+def test_inputs_of_tf32_are_rounded_to_nearest(
+    renderer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut off, a number just below the next one with 10 bits would lose all that is above."""
+    monkeypatch.setenv("NV_RENDERER", renderer)
+    a = np.full((64, 64), 1 + 2**-10 - 2**-20, np.float32)  # to nearest: 1 + 2**-10
+    with installed(PROFILES["GH100"]), Context(ALLOW_TF32=1):
+        x, one = Tensor(a, device="NV").realize(), Tensor.ones(64, 64, device="NV").contiguous()
+        found = (x @ one.realize()).numpy()
+    np.testing.assert_array_equal(found, np.full((64, 64), 64 * (1 + 2**-10), np.float32))
+
+
 def test_a_captured_function_is_one_submission(hopper: NVDevice) -> None:
     @TinyJit
     def step(x: Tensor) -> Tensor:

@@ -139,7 +139,8 @@ class CudaRenderer(Renderer):
         body.line(f"{body.type(node.dtype)} {result};")
         a, b, c = (_registers_of(body.names[s], s.dtype) for s in node.src)
         if node.src[0].dtype.scalar() is dtypes.float32:
-            a, b = ([f"__float_as_uint({text})" for text in part] for part in (a, b))
+            rounded = body.help("to_tf32")
+            a, b = ([f"{rounded}({text})" for text in part] for part in (a, b))
         outputs = [f"{result}.v[{n}]" for n in range(node.dtype.count)]
         letter = "f" if node.dtype.scalar() is dtypes.float32 else "r"
         packed = node.dtype.scalar().itemsize == 2

@@ -46,6 +46,9 @@ HELPERS: Final = {
     "to_f16_from_double": f"""{_INLINE} unsigned short to_f16_from_double(double x) {{
   unsigned short r; asm("cvt.rn.f16.f64 %0, %1;" : "=h"(r) : "d"(x)); return r;
 }}""",
+    "to_tf32": f"""{_INLINE} unsigned to_tf32(float x) {{
+  unsigned r; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x)); return r;
+}}""",
     "from_bf16": f"""{_INLINE} float from_bf16(unsigned short x) {{
   return __uint_as_float((unsigned)x << 16);
 }}""",

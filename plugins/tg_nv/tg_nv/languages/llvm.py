@@ -108,6 +108,8 @@ class NVPTXRenderer(LLVMRenderer):
         outputs = result.itemsize // 4
         a, b, c = node.src
         operands = [_words(body, a, "i32"), _words(body, b, "i32"), _words(body, c, word)]
+        if node.arg.mantissa_bits:
+            operands[:2] = [[_to_tf32(body, text) for text in part] for part in operands[:2]]
         groups, number = [], 0
         for count in (outputs, *map(len, operands)):
             groups.append("{" + ", ".join(f"${number + n}" for n in range(count)) + "}")
@@ -125,6 +127,12 @@ class NVPTXRenderer(LLVMRenderer):
         if wide:
             return vector
         return body.emit(f"bitcast {full} {vector} to {type_name(result)}")
+
+
+def _to_tf32(body: LLVMBody, operand: str) -> str:
+    """The bits of a float rounded to what the instruction takes of them, half away from zero."""
+    text = 'asm "cvt.rna.tf32.f32 $0, $1;", "=r,r"'
+    return f"i32 {body.emit(f'call i32 {text}({operand})')}"
 
 
 def _words(body: LLVMBody, node: UOp, word: str) -> list[str]:
