@@ -1,14 +1,18 @@
-"""Comparing a function of tensors with the same in torch, forward and backward."""
+"""Comparing a function of tensors with the same in torch, and what tests need of the device."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
-from tgcore import Tensor
+from tgcore import Device, Tensor, dtypes
+from tgcore.runtime.buffer import Buffer
 
 Shape = tuple[int, ...]
 
@@ -65,3 +69,19 @@ def compare(
             grad = torch.zeros_like(a) if a.grad is None else a.grad
             assert b.grad is not None, f"argument {number} has no gradient"
             assert_same(b.grad.numpy(), grad.numpy(), grad_atol, grad_rtol, f"gradient {number}")
+
+
+def needs_memory_that_the_host_sees() -> None:
+    """Skip the test on a device whose memory other libraries cannot read."""
+    buffer = Buffer(Device.DEFAULT, 1, dtypes.uint8).ensure_allocated()
+    if buffer.as_memoryview() is None:
+        pytest.skip(f"the host does not see the memory of {Device.DEFAULT}")
+
+
+def needs_the_device_in_other_processes() -> None:
+    """Skip the test if the device is only there in this process, as one in an emulator is."""
+    program = f"from tgcore import Device; Device[{Device.DEFAULT!r}]"
+    if subprocess.run(
+        [sys.executable, "-c", program], check=False, timeout=60, capture_output=True
+    ).returncode:
+        pytest.skip(f"other processes have no {Device.DEFAULT}")

@@ -12,6 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from tests.tensor.helpers import (
+    needs_memory_that_the_host_sees,
+    needs_the_device_in_other_processes,
+)
 from tgcore import Context, GlobalCounters, Tensor, TinyJit, Variable, nn
 from tgcore.errors import TgcoreError
 from tgcore.helpers import JIT
@@ -276,6 +280,7 @@ def test_what_was_computed_from_state_keeps_the_old_value() -> None:
 
 
 def test_memory_shared_with_other_libraries_is_not_overwritten() -> None:
+    needs_memory_that_the_host_sees()
     f = TinyJit(lambda x: (x * 2).realize())
     shared = [np.from_dlpack(f(ready([n]))) for n in range(5)]
     assert [s.tolist() for s in shared] == [[0], [2], [4], [6], [8]]
@@ -374,6 +379,7 @@ def test_a_capture_is_pickled_with_its_memory() -> None:
 
 @only_with_jit
 def test_a_capture_runs_in_another_process(tmp_path: Path) -> None:
+    needs_the_device_in_other_processes()
     (tmp_path / "step").write_bytes(pickle.dumps(decoder()))
     program = (
         "import pickle, sys; from tests.tensor.test_jit import check_decoder;"

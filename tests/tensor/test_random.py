@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from tgcore import Tensor, TinyJit, dtypes
+from tgcore import Device, Tensor, TinyJit, dtypes
 from tgcore.errors import DTypeError
 from tgcore.uop import UOp
 from tgcore.uop.ops import Ops
@@ -130,6 +130,16 @@ def test_numbers_drawn_before_a_new_seed_are_those_of_the_old_one() -> None:
     waiting = Tensor.rand(3)
     Tensor.manual_seed(2)
     assert waiting.tolist() == expected
+
+
+def test_numbers_are_drawn_from_the_seed_on_after_a_device_was_closed() -> None:
+    Tensor.manual_seed(3)
+    first = Tensor.rand(3, device="CPU:1").tolist()
+    Device.forget(Device["CPU:1"])
+    assert Tensor.rand(3, device="CPU:1").tolist() == first
+    Device.forget(Device["CPU:1"])
+    Tensor.manual_seed(3)
+    assert Tensor.rand(3, device="CPU:1").tolist() == first
 
 
 def test_a_captured_function_draws_new_numbers_as_if_it_were_run() -> None:

@@ -29,6 +29,7 @@ class _Stream:
     """The random numbers of one device. `pending` were drawn, but are not in the count yet."""
 
     def __init__(self, device: str, seed: int) -> None:
+        self.opened = Device[device]
         self.state = UOp.new_buffer(device, 2, dtypes.uint64)
         self.pending = 0
         # devices have different keys, so that their numbers differ
@@ -54,19 +55,22 @@ class _Stream:
 
 
 class _Streams:
-    """The streams of all devices, made when first needed."""
+    """The streams of all devices, made when first needed, and anew for a device opened anew."""
 
     def __init__(self) -> None:
         self.seed = time.time_ns()
         self.streams: dict[str, _Stream] = {}
 
     def __getitem__(self, device: str) -> _Stream:
-        if device not in self.streams:
-            self.streams[device] = _Stream(device, self.seed)
-        return self.streams[device]
+        stream = self.streams.get(device)
+        if stream is None or stream.opened is not Device[device]:
+            stream = self.streams[device] = _Stream(device, self.seed)
+        return stream
 
     def reseed(self, seed: int) -> None:
         """Start anew. Captured functions keep the memory that they know, so it is rewritten."""
+        opened = Device.opened
+        self.streams = {name: s for name, s in self.streams.items() if s.opened in opened}
         self.settle()
         self.seed = seed
         for device, old in self.streams.items():
